@@ -13,7 +13,7 @@ pub use self::call_ledger::{CallLedger, CallOutcome};
 use self::{call_ledger::CallCounts, message_usage::MessageUsage, reported_result::ReportedValues};
 use super::{
     spending::AttemptCost,
-    state::{AttemptCounts, ModelSpending, TokenCounts},
+    state::{AttemptCounts, ContextUsage, ModelSpending, TokenCounts},
 };
 use crate::{
     actions::{LineRole, StreamState, TurnTracker},
@@ -109,6 +109,10 @@ impl AttemptReducer {
                 let id = Some(tool_use_id.as_ref()).filter(|id| !id.is_empty());
                 calls.push(self.denied(id, name, message.as_deref()));
             }
+            (
+                _,
+                LineBody::System(SystemLine::Compacted { .. } | SystemLine::ConversationReset { .. }),
+            ) => self.usage.forget_context(),
             (_, LineBody::Result(result)) => self.result(result, &mut calls),
             (
                 _,
@@ -175,6 +179,10 @@ impl AttemptReducer {
             messages_sent: 0,
             cost_usd: self.cost.cost(),
             tokens: self.usage.tokens(),
+            context: ContextUsage {
+                used: self.usage.context_tokens(),
+                window: self.reported.context_window(),
+            },
         }
     }
 
@@ -228,6 +236,7 @@ impl AttemptReducer {
     fn assistant(&mut self, chat: &ChatLine<'_>, is_nested: bool) {
         if !is_nested && !chat.is_synthetic() {
             self.usage.add_message(chat);
+            self.reported.set_model(chat.model.as_deref());
         }
         for block in &chat.blocks {
             if let MessageBlock::ToolUse(call) = block {
@@ -276,6 +285,7 @@ impl AttemptReducer {
     }
 
     fn result<'l>(&mut self, result: &'l ResultLine<'l>, changes: &mut Vec<CallChange<'l>>) {
+        self.reported.set_context_window(result);
         let were_totals_own = self.cost.has_own_totals();
         let is_new_process = self.cost.add_result(result);
         self.reported

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use isolation::RecordedIsolation;
 pub use publication::{PriorPatchIntegration, Publication};
 pub use tasks::{AgentTask, TaskState, WorkflowAgent};
-pub use token_counts::{ModelSpending, TokenCounts};
+pub use token_counts::{ContextUsage, ModelSpending, TokenCounts};
 pub use workers::{RunWorkers, WorkerNumber, WorkerState, WorkerWait};
 
 use super::{
@@ -461,6 +461,7 @@ pub struct AttemptCounts {
     /// US dollars, once the agent reported the cost.
     pub cost_usd: Option<f64>,
     pub tokens: TokenCounts,
+    pub context: ContextUsage,
 }
 
 /// What the agent does at the moment: what the model is writing (partial messages), or that nothing is written, and its

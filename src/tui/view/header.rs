@@ -1,5 +1,7 @@
 //! The header: run, state and counts in one or two lines. Values that leave something out are marked as partial.
 
+mod context_bar;
+
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::page::DrawContext;
@@ -199,6 +201,7 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     facts.extend(progress(scene));
     facts.extend(remaining_time(scene));
     facts.extend(cost(scene));
+    facts.extend(context_bar::context_bar(scene));
     facts.extend(commit(scene));
     if scene.model.is_in_past() {
         let behind = clock(

@@ -19,6 +19,8 @@ pub(super) struct MessageUsage {
     /// Tokens of messages that are no longer in `recent`.
     evicted: TokenCounts,
     tokens: TokenCounts,
+    /// Input tokens of the newest message, cached ones included; 0 if they are unknown.
+    context: u32,
     /// A call was answered since the last line of a message.
     call_answered: bool,
 }
@@ -32,6 +34,15 @@ impl MessageUsage {
         self.tokens
     }
 
+    pub(super) fn context_tokens(&self) -> u32 {
+        self.context
+    }
+
+    /// The context was compacted or cleared. The next message reports its new size.
+    pub(super) fn forget_context(&mut self) {
+        self.context = 0;
+    }
+
     /// A call was answered. Calls may run while their message is still being written.
     pub(super) fn add_answer(&mut self) {
         self.call_answered = true;
@@ -40,6 +51,9 @@ impl MessageUsage {
     /// Adds a line of a message of the main loop. Several lines may belong to one message.
     pub(super) fn add_message(&mut self, chat: &ChatLine<'_>) {
         let usage = chat.usage.map(TokenCounts::from).unwrap_or_default();
+        if let size @ 1.. = context_size(usage) {
+            self.context = size;
+        }
         let id = chat.message_id.as_deref();
         if std::mem::take(&mut self.call_answered)
             && let Some(seen) = id.and_then(|id| self.message_mut(id))
@@ -81,6 +95,7 @@ impl MessageUsage {
         };
         let Some(seen) = message else { return };
         *seen = max_per_field(*seen, usage.into());
+        self.context = self.context.max(context_size(usage.into()));
         self.add_up();
     }
 
@@ -111,6 +126,13 @@ impl MessageUsage {
             self.tokens = totals;
         }
     }
+}
+
+/// Input tokens of a message, cached ones included.
+fn context_size(usage: TokenCounts) -> u32 {
+    let input = [usage.cache_read, usage.cache_write].into_iter();
+    let input = input.fold(usage.input, u64::saturating_add);
+    u32::try_from(input).unwrap_or(u32::MAX)
 }
 
 /// True for a line with the id of an earlier message that belongs to another one: a message writes before it calls, and

@@ -2,7 +2,9 @@
 
 use crate::{
     actions::{LineRole, error_text},
-    decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, line::RateLimitEvent},
+    decode::{
+        AgentLine, ChatLine, LineBody, MessageBlock, RawJson, ResultLine, line::RateLimitEvent,
+    },
     run::model_spending::ModelLedger,
     units::verdict::{ReportedFacts, ResultFacts, StartFailure},
 };
@@ -13,6 +15,8 @@ pub(super) struct ReportedValues {
     /// `last_text` is only the text of error lines.
     facts: ReportedFacts,
     pub(super) models: ModelLedger,
+    /// The model of the last message of the main loop, and the size of its context in tokens; 0 if it is unknown.
+    context_model: (Box<str>, u32),
 }
 
 impl ReportedValues {
@@ -33,6 +37,32 @@ impl ReportedValues {
             }
             _ => {}
         }
+    }
+
+    pub(super) fn context_window(&self) -> u32 {
+        self.context_model.1
+    }
+
+    /// The model of a message of the main loop. The context of another model may have another size.
+    pub(super) fn set_model(&mut self, model: Option<&str>) {
+        if let Some(model) = model.filter(|model| *self.context_model.0 != **model) {
+            self.context_model = (model.into(), 0);
+        }
+    }
+
+    /// Reads the size of the context from a result. Its name of a model may end with a variant, as in `[1m]`.
+    pub(super) fn set_context_window(&mut self, result: &ResultLine<'_>) {
+        let (model, window) = &mut self.context_model;
+        let usage = result.model_usage.map(RawJson::value).unwrap_or_default();
+        let mut models = usage.as_object().into_iter().flatten();
+        let found = models.find(|(name, _)| {
+            let rest = name.strip_prefix(&**model).filter(|_| !model.is_empty());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
+        });
+        let tokens = found.and_then(|(_, usage)| usage["contextWindow"].as_u64());
+        *window = tokens
+            .and_then(|tokens| u32::try_from(tokens).ok())
+            .unwrap_or(*window);
     }
 
     /// The decisive result, unless another turn follows.

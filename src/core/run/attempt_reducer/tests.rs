@@ -169,3 +169,33 @@ fn capture_that_ends_without_a_result_has_its_tokens() {
     assert_eq!(tokens(&cut), tokens(&lines));
     assert_eq!(tokens(&cut).output, 84);
 }
+
+#[test]
+fn context_is_known_from_the_window_of_its_model() {
+    let message = |model: &str, read: u64| {
+        format!(
+            r#"{{"type":"assistant","message":{{"id":"m{model}{read}","model":"{model}","content":[{{"type":"text","text":"x"}}],"usage":{{"input_tokens":1000,"cache_read_input_tokens":{read},"output_tokens":9}}}},"session_id":"s"}}"#
+        )
+    };
+    let nested = message("small", 5).replace("\"session_id\"", "\"parent_tool_use_id\":\"t\",\"session_id\"");
+    let result = r#"{"type":"result","subtype":"success","session_id":"s","modelUsage":{"small":{"contextWindow":7},"big[1m]":{"contextWindow":100000}}}"#;
+    let init = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
+    let compacted = r#"{"type":"system","subtype":"compact_boundary","session_id":"s"}"#;
+    let cases = [
+        (init.to_owned(), None),
+        (message("big", 41_000), None),
+        (result.to_owned(), Some(42)),
+        (init.to_owned(), Some(42)),
+        (nested, Some(42)),
+        (message("big", 499_000), Some(100)),
+        (compacted.to_owned(), None),
+        (message("big", 0), Some(1)),
+        (message("other", 41_000), None),
+        (result.to_owned(), None),
+    ];
+    let mut reducer = AttemptReducer::default();
+    for (line, expected) in cases {
+        reducer.push(&crate::decode::decode_line(line.as_bytes()));
+        assert_eq!(reducer.counts().context.percent(), expected, "{line}");
+    }
+}

@@ -73,3 +73,21 @@ impl TokenCounts {
             .fold(self.input, u64::saturating_add)
     }
 }
+
+/// How much of the context of its model the last message of the main loop used. Zero is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContextUsage {
+    /// Input tokens of the message, cached ones included.
+    pub(in crate::run) used: u32,
+    /// Tokens that the model can read.
+    pub(in crate::run) window: u32,
+}
+
+impl ContextUsage {
+    /// The used part in percent, at most 100; `None` if one of the numbers is unknown.
+    pub fn percent(self) -> Option<u8> {
+        let (used, window) = (u64::from(self.used), u64::from(self.window));
+        let percent = (used * 100).checked_div(window).filter(|_| used > 0)?;
+        u8::try_from(percent.min(100)).ok()
+    }
+}
