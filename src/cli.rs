@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod artifacts;
 mod attach;
 mod audit;
+mod background_sessions;
 mod bench;
 mod bookmarks;
 mod config_show;

@@ -404,7 +404,7 @@ pub(crate) struct StepArgs {
 /// `attach`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AttachArgs {
-    /// Run id or a unique part of it [default: the active run]
+    /// Run id or a unique part of it, or the id of a background session [default: the active run]
     pub run: Option<String>,
     /// Exit after this step; for benchmarks
     #[arg(long, hide = true, value_enum)]
@@ -414,7 +414,7 @@ pub(crate) struct AttachArgs {
 /// `watch`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// Run id (or a unique part of it), `latest`, or the session file of a running Claude Code process
+    /// Run id (or a unique part of it), `latest`, or the id or file of a running Claude Code session
     #[arg(default_value = "latest")]
     pub run: String,
 }

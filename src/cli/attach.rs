@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     args::{AttachArgs, GlobalArgs, MeasuredStep, Ui},
-    bookmarks, ctl,
+    background_sessions, bookmarks, ctl,
     engine_process::{self, EngineProcess, EngineStart, LaunchRecord},
     exit::{CliError, Exit},
     launch::{RunResult, TapeLocation, print_next_steps, report_stopping},
@@ -71,7 +71,13 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
     }
     let runs = runs::resolve_store(global)?;
     let run = match &args.run {
-        Some(name) => runs.resolve(name)?,
+        Some(name) => match runs.resolve(name) {
+            Err(error) => {
+                let in_claude = background_sessions::run_claude(global, "attach", name);
+                return in_claude.unwrap_or_else(|| Err(error.into()));
+            }
+            Ok(run) => run,
+        },
         None => ctl::find_active_run(&runs, "its id")?,
     };
     attach_to(global, run, args.until)

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     args::{CtlArgs, CtlVerb, GlobalArgs, LimitName, Ui},
-    ctl_answer, ctl_events,
+    background_sessions, ctl_answer, ctl_events,
     exit::{CliError, Exit},
     output, playback_output, runs,
     summary::RunSummary,
@@ -57,7 +57,13 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
     };
     let runs = runs::resolve_store(global)?;
     let run = match &args.run {
-        Some(name) => runs.resolve(name)?,
+        Some(name) => match (runs.resolve(name), &args.verb) {
+            (Err(error), CtlVerb::StopAll { .. }) => {
+                let by_claude = background_sessions::run_claude(global, "stop", name);
+                return by_claude.unwrap_or_else(|| Err(error.into()));
+            }
+            (resolved, _) => resolved?,
+        },
         None => find_active_run(&runs, "--run")?,
     };
     match &args.verb {

@@ -7,7 +7,7 @@
 )]
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, SystemTime},
 };
 
@@ -29,11 +29,12 @@ use ingestdeck_core::{
 };
 use ingestdeck_engine::{continued_runs::ContinuedRuns, launch::runtime, recorded_tapes};
 use ingestdeck_records::{
-    replay::{FileSource, SessionFile, claude_sessions::recent_sessions},
+    replay::{FileSource, SessionFile, SessionStatus, claude_sessions::recent_sessions},
     store::{RunStatus, RunStore, db::IndexedRun},
 };
 use ingestdeck_tui::{
     self as tui, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
+    HomeSessionState,
 };
 
 /// Maximum number of runs and sessions in the list.
@@ -92,14 +93,15 @@ fn browse(
             .unwrap_or_default();
         match choice {
             // A record that cannot be shown does not end the program.
-            HomeChoice::Replay(_) | HomeChoice::Watch(_) | HomeChoice::Session(_) => {
-                match run(&parse(global, &choice)?) {
-                    Ok(exit @ Exit::Signal(_)) => return Ok(exit),
-                    Ok(_) => {}
-                    Err(failure) if matches!(failure.exit, Exit::Signal(_)) => return Err(failure),
-                    Err(failure) => messages.push(failure.to_line()),
-                }
-            }
+            HomeChoice::Replay(_)
+            | HomeChoice::Watch(_)
+            | HomeChoice::Session(_)
+            | HomeChoice::StopSession(_) => match run(&parse(global, &choice)?) {
+                Ok(exit @ Exit::Signal(_)) => return Ok(exit),
+                Ok(_) => {}
+                Err(failure) if matches!(failure.exit, Exit::Signal(_)) => return Err(failure),
+                Err(failure) => messages.push(failure.to_line()),
+            },
             // Another process may have started a run since the list was read.
             HomeChoice::Resume(_) | HomeChoice::Start | HomeChoice::RunUnits { .. }
                 if runs::find_active(global)?.is_some() =>
@@ -199,6 +201,7 @@ fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
     let words: Vec<&str> = match choice {
         HomeChoice::Replay(run) => vec!["replay", run],
         HomeChoice::Watch(run) => vec!["attach", run],
+        HomeChoice::StopSession(id) => vec!["ctl", "--run", id, "stop-all"],
         HomeChoice::Session(file) => {
             path = file.to_string_lossy();
             vec!["replay", "--", &path]
@@ -238,6 +241,9 @@ fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
     match (line, choice) {
         (HomeLine::Run(run), HomeChoice::Replay(id) | HomeChoice::Watch(id)) => run.id == *id,
         (HomeLine::Session(session), HomeChoice::Session(path)) => session.path == *path,
+        (HomeLine::Session(session), HomeChoice::Watch(id) | HomeChoice::StopSession(id)) => {
+            session.background.as_ref() == Some(id)
+        }
         _ => false,
     }
 }
@@ -423,11 +429,7 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) ->
 
 /// The newest sessions of Claude Code in this directory.
 fn sessions(directory: &Path, now: Timestamp) -> Vec<HomeLine> {
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".claude"));
-    let Some(claude) = std::env::var_os("CLAUDE_CONFIG_DIR")
-        .map(PathBuf::from)
-        .or(home)
-    else {
+    let Some(claude) = session_files::claude_dir() else {
         return Vec::new();
     };
     let found = recent_sessions(&claude, directory, MAX_SESSIONS);
@@ -452,16 +454,29 @@ fn sessions(directory: &Path, now: Timestamp) -> Vec<HomeLine> {
 }
 
 fn home_session(file: &SessionFile, now: Timestamp) -> HomeSession {
+    let needs = file
+        .active
+        .as_ref()
+        .and_then(|active| active.needs.as_deref());
+    let needs = needs.map(|needs| text::printable(&text::one_row(needs, 200), 200).into_owned());
     HomeSession {
         title: session_files::title(file, 200),
-        age: if file.is_running {
-            "running".to_owned()
-        } else {
-            age(now, file.modified)
+        age: match &file.active {
+            Some(active) => active.status.label().to_owned(),
+            None => age(now, file.modified),
         },
         size: text::size(file.bytes),
         cost: dollars(file.cost_usd),
-        is_running: file.is_running,
+        state: file.active.as_ref().map(|active| match active.status {
+            SessionStatus::Running => HomeSessionState::Running,
+            SessionStatus::Idle => HomeSessionState::Idle,
+            SessionStatus::Waiting => HomeSessionState::NeedsYou,
+        }),
+        needs: needs.unwrap_or_default(),
+        background: file
+            .active
+            .as_ref()
+            .and_then(|active| active.background.clone()),
         path: file.path.clone(),
     }
 }
@@ -512,6 +527,8 @@ fn age(now: Timestamp, then: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::{super::args::CliCommand, *};
 
     #[test]
@@ -596,6 +613,7 @@ mod tests {
         let choices = [
             HomeChoice::Replay("0198".to_owned()),
             HomeChoice::Watch("0198".to_owned()),
+            HomeChoice::StopSession("d69b0163".to_owned()),
             HomeChoice::Session(PathBuf::from("-odd name.jsonl")),
             HomeChoice::Resume("0198".to_owned()),
             HomeChoice::Start,
@@ -610,6 +628,9 @@ mod tests {
                 }
                 (Some(CliCommand::Attach(args)), HomeChoice::Watch(run)) => {
                     args.run.as_ref() == Some(run)
+                }
+                (Some(CliCommand::Ctl(args)), HomeChoice::StopSession(id)) => {
+                    args.run.as_ref() == Some(id)
                 }
                 (Some(CliCommand::Run(args)), HomeChoice::Resume(run)) => {
                     args.select.resume.resume_run.as_deref() == Some(run)

@@ -1,6 +1,10 @@
 //! Lists the session files of Claude Code in a directory. [`super::session_watch`] shows one that is being written.
 
-use std::{io::Write as _, path::Path, time::SystemTime};
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -28,6 +32,14 @@ pub(super) fn list_directory(directory: &Path) -> Result<claude_sessions::Sessio
     let found = found
         .map_err(|error| CliError::failed(format!("cannot read {name}")).with_cause(&error))?;
     found.ok_or_else(|| OpenError::Directory { name }.into())
+}
+
+/// The directory of Claude Code; `None` without a home.
+pub(super) fn claude_dir() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".claude"));
+    std::env::var_os("CLAUDE_CONFIG_DIR")
+        .map(PathBuf::from)
+        .or(home)
 }
 
 /// Prints the sessions in a directory.
@@ -80,8 +92,13 @@ fn to_json(file: &SessionFile) -> serde_json::Value {
         "modified_at": modified_at(file).map(|at| at.to_string()),
         "cost_usd": file.cost_usd,
         "bytes": file.bytes,
-        "running": file.is_running,
+        "running": file.active.is_some(),
     });
+    if let Some(active) = &file.active {
+        session["state"] = json!(active.status.as_str());
+        session["needs"] = json!(active.needs);
+        session["background"] = json!(active.background);
+    }
     if let Some(parent) = &file.fork_of {
         session["fork_of"] = json!(parent);
     }
@@ -90,7 +107,13 @@ fn to_json(file: &SessionFile) -> serde_json::Value {
 
 fn to_line(file: &SessionFile) -> String {
     let at = modified_at(file).map_or_else(|| "?".to_owned(), |at| at.to_string());
-    let state = if file.is_running { "  running" } else { "" };
+    let state = match &file.active {
+        Some(active) if active.background.is_some() => {
+            format!("  {} (background)", active.status.label())
+        }
+        Some(active) => format!("  {}", active.status.label()),
+        None => String::new(),
+    };
     format!(
         "{at:<20}  {:>8}  {}{state}  {}",
         dollars(file.cost_usd),

@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     args::{GlobalArgs, Ui, WatchArgs},
-    bookmarks,
+    background_sessions, bookmarks,
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
@@ -61,6 +61,12 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
         let found = runs.resolve(&args.run)?;
         Ok((runs, found))
     });
+    if let Err(error) = &resolved
+        && error.exit == Exit::NotFound
+        && let Some((file, _)) = background_sessions::find_active(&args.run)
+    {
+        return watch_session(global, &file, &file.to_string_lossy());
+    }
     let (runs, found) = match resolved {
         Err(error) if error.exit == Exit::NotFound && path.is_file() => {
             return watch_session(global, path, &args.run);

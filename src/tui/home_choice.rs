@@ -7,8 +7,10 @@ use std::path::PathBuf;
 pub enum HomeChoice {
     /// Replay a recorded run, by its id.
     Replay(String),
-    /// Watch an active run, by its id.
+    /// Attach to an active run or a background session, by its id.
     Watch(String),
+    /// Stop a background session, by its id.
+    StopSession(String),
     /// Replay a session file.
     Session(PathBuf),
     /// Compare two runs: the earlier one and the later one.

@@ -73,7 +73,9 @@ pub use home_choice::HomeChoice;
 pub use key_table::{ChordList, KeyOverrides, KeymapError};
 pub use keymap::Keymap;
 pub use model::{ArgumentsCheck, Bookmarks, TableSettings};
-pub use pages::home::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession};
+pub use pages::home::{
+    HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeSessionState,
+};
 pub use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 

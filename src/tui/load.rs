@@ -309,7 +309,12 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
             read_head(timeline, last, MAX_DECODED_BYTES, |arrived, size| {
                 (
                     arrived.at,
-                    row_outcome(&arrived.body, size, (row, &line.label, call.as_deref()), end),
+                    row_outcome(
+                        &arrived.body,
+                        size,
+                        (row, &line.label, call.as_deref()),
+                        end,
+                    ),
                 )
             })
     {

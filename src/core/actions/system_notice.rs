@@ -138,7 +138,10 @@ pub fn workflow_agent_outcome(agent: &WorkflowItem<'_>) -> String {
         Some(true) => {
             let used = [(agent.tokens, "token"), (agent.tool_calls, "call")];
             let used = used.into_iter().filter_map(|(count, what)| {
-                Some(pluralize(usize::try_from(count?).unwrap_or(usize::MAX), what))
+                Some(pluralize(
+                    usize::try_from(count?).unwrap_or(usize::MAX),
+                    what,
+                ))
             });
             used.collect::<Vec<_>>().join(", ")
         }

@@ -270,7 +270,8 @@ impl<'a> WorkflowItem<'a> {
         ]);
         let [tokens, calls] = item.pick(["tokens", "toolCalls"]);
         let text = |value: Option<RawJson<'a>>| value.and_then(RawJson::as_str);
-        let number = |value: Option<RawJson<'a>>| value.and_then(|value| value.0.trim().parse().ok());
+        let number =
+            |value: Option<RawJson<'a>>| value.and_then(|value| value.0.trim().parse().ok());
         let (is_agent, name) = match text(kind)?.as_ref() {
             "workflow_agent" => (true, text(label)),
             "workflow_phase" => (false, text(title)),

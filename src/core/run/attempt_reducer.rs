@@ -111,7 +111,9 @@ impl AttemptReducer {
             }
             (
                 _,
-                LineBody::System(SystemLine::Compacted { .. } | SystemLine::ConversationReset { .. }),
+                LineBody::System(
+                    SystemLine::Compacted { .. } | SystemLine::ConversationReset { .. },
+                ),
             ) => self.usage.forget_context(),
             (_, LineBody::Result(result)) => self.result(result, &mut calls),
             (

@@ -20,8 +20,8 @@ use super::{
     EntryRef, EntryScope,
     review::ReviewState,
     state::{
-        AgentTask, AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage, RunView,
-        UnitState, UnitStatus, push_compact,
+        AgentTask, AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage,
+        RunView, UnitState, UnitStatus, push_compact,
     },
 };
 use crate::{

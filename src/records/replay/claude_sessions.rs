@@ -14,7 +14,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{file_lines::read_range, session_forks::find_forks, session_process::running_sessions};
+use super::{
+    file_lines::read_range,
+    session_forks::find_forks,
+    session_process::{ActiveSession, running_sessions},
+};
 use ingestdeck_core::decode::{
     self, LineBody, MessageBlock,
     line::{SessionFileLine, TitleSource},
@@ -47,8 +51,8 @@ pub struct SessionFile {
     pub cost_usd: Option<f64>,
     /// The session that it was forked from, if that one is in the list.
     pub fork_of: Option<String>,
-    /// True while its process runs.
-    pub is_running: bool,
+    /// Its state while its process runs.
+    pub active: Option<ActiveSession>,
 }
 
 /// The newest session files of a directory, newest first.
@@ -78,6 +82,18 @@ pub fn recent_sessions(claude_dir: &Path, directory: &Path, limit: usize) -> Ses
         claude_dir,
         limit,
     )
+}
+
+/// The running session with this id, or the id of a background session, and its file.
+pub fn find_active(claude_dir: &Path, id: &str) -> Option<(PathBuf, ActiveSession)> {
+    let is_named =
+        |session: &ActiveSession| session.id == id || session.background.as_deref() == Some(id);
+    let session = running_sessions(claude_dir).into_iter().find(is_named)?;
+    let file = claude_dir
+        .join("projects")
+        .join(project_name(&session.directory)?)
+        .join(format!("{}.jsonl", session.id));
+    Some((file, session))
 }
 
 /// The newest sessions in `folder`, at most `limit`: a project folder of Claude Code, or the directory of all of them.
@@ -167,9 +183,10 @@ impl FoundFiles {
             } = SessionEnds::read(&file, bytes)?;
             let session = SessionFile {
                 modified: SystemTime::UNIX_EPOCH + Duration::from_secs(modified),
-                is_running: running
+                active: running
                     .iter()
-                    .any(|session| name.strip_suffix(".jsonl") == Some(session)),
+                    .find(|session| name.strip_suffix(".jsonl") == Some(&*session.id))
+                    .cloned(),
                 path: if folder.is_empty() {
                     path.join(name)
                 } else {

@@ -1,4 +1,5 @@
-//! Whether the process of a session still runs, from the files that Claude Code keeps for its processes.
+//! Which sessions run and what they wait for, from the files that Claude Code keeps for its processes and its background
+//! sessions.
 
 #![expect(
     clippy::disallowed_methods,
@@ -27,6 +28,48 @@ pub struct SessionProcess {
     session: String,
 }
 
+/// A session whose process runs now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActiveSession {
+    pub id: String,
+    pub status: SessionStatus,
+    /// What it waits for, in the words of Claude Code.
+    pub needs: Option<String>,
+    /// Id of a background session (`claude --bg`), by which `claude stop` and `claude attach` know it.
+    pub background: Option<String>,
+    /// The directory in which it runs.
+    pub(super) directory: PathBuf,
+}
+
+/// What a running session does. Releases that do not report it seem to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionStatus {
+    Running,
+    /// It has ended its turn.
+    Idle,
+    /// It waits for an answer or a permission.
+    Waiting,
+}
+
+impl SessionStatus {
+    /// Its text in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Idle => "idle",
+            Self::Waiting => "waiting",
+        }
+    }
+
+    /// Its text on the screen and in lists.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Waiting => "needs you",
+            status => status.as_str(),
+        }
+    }
+}
+
 /// A file in `sessions`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -36,6 +79,21 @@ struct ProcessFile {
     /// When the process started, on Linux in clock ticks since the boot.
     #[serde(default)]
     proc_start: serde_json::Value,
+    /// `idle`, `busy` or `waiting`.
+    #[serde(default)]
+    status: serde_json::Value,
+    #[serde(default)]
+    waiting_for: serde_json::Value,
+    #[serde(default)]
+    job_id: serde_json::Value,
+    #[serde(default)]
+    cwd: serde_json::Value,
+}
+
+/// The part of `jobs/<id>/state.json` that is used.
+#[derive(Debug, Deserialize)]
+struct JobFile {
+    needs: Option<String>,
 }
 
 impl SessionProcess {
@@ -56,14 +114,18 @@ impl SessionProcess {
 
     /// True while the process runs.
     pub fn is_alive(&self) -> bool {
-        running_sessions(&self.claude_dir).contains(&self.session)
+        running_sessions(&self.claude_dir)
+            .iter()
+            .any(|session| session.id == self.session)
     }
 }
 
-/// Ids of the sessions whose processes run now.
-pub(super) fn running_sessions(claude_dir: &Path) -> Vec<String> {
-    let opened = ScopedDir::open(claude_dir).and_then(|root| root.dir_if_exists("sessions"));
-    let Ok(Some(dir)) = opened else {
+/// The sessions whose processes run now.
+pub(super) fn running_sessions(claude_dir: &Path) -> Vec<ActiveSession> {
+    let Ok(root) = ScopedDir::open(claude_dir) else {
+        return Vec::new();
+    };
+    let Ok(Some(dir)) = root.dir_if_exists("sessions") else {
         return Vec::new();
     };
     let names = dir
@@ -80,11 +142,32 @@ pub(super) fn running_sessions(claude_dir: &Path) -> Vec<String> {
     });
     files
         .filter(ProcessFile::is_running)
-        .map(|file| file.session_id)
+        .map(|file| file.into_session(&root))
         .collect()
 }
 
 impl ProcessFile {
+    fn into_session(self, root: &ScopedDir) -> ActiveSession {
+        let background = self.job_id.as_str().filter(|id| is_plain_id(id));
+        let status = match self.status.as_str() {
+            Some("waiting") => SessionStatus::Waiting,
+            Some("idle") => SessionStatus::Idle,
+            _ => SessionStatus::Running,
+        };
+        let needs = (status == SessionStatus::Waiting).then(|| {
+            background
+                .and_then(|id| job_needs(root, id))
+                .or_else(|| self.waiting_for.as_str().map(str::to_owned))
+        });
+        ActiveSession {
+            status,
+            needs: needs.flatten(),
+            background: background.map(str::to_owned),
+            directory: self.cwd.as_str().unwrap_or_default().into(),
+            id: self.session_id,
+        }
+    }
+
     /// A process of another user, or one that started later under the same number, is not the one of the session.
     fn is_running(&self) -> bool {
         if self.pid <= 0 || signal::kill(Pid::from_raw(self.pid), None).is_err() {
@@ -99,6 +182,18 @@ impl ProcessFile {
             _ => true,
         }
     }
+}
+
+/// True for an id that is safe as the name of a directory and as an argument.
+fn is_plain_id(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// What a background session waits for.
+fn job_needs(root: &ScopedDir, id: &str) -> Option<String> {
+    let job = root.dir_if_exists(&format!("jobs/{id}")).ok()??;
+    let json = job.read("state.json", MAX_FILE_BYTES).ok()?;
+    serde_json::from_slice::<JobFile>(&json).ok()?.needs
 }
 
 /// When a process started, in clock ticks since the boot; `None` where the system does not have `/proc`.
@@ -149,7 +244,12 @@ mod tests {
             );
         }
         write("6.key", file(std::process::id().into(), "other"));
-        assert_eq!(running_sessions(home.path()), ["live"]);
+        let running = running_sessions(home.path());
+        assert_eq!(running.len(), 1);
+        assert_eq!(
+            (running[0].id.as_str(), running[0].status),
+            ("live", SessionStatus::Running)
+        );
         for (session, alive) in [("live", true), ("dead", false)] {
             let path = project.join(format!("{session}.jsonl"));
             fs::write(&path, "").unwrap();
@@ -165,5 +265,51 @@ mod tests {
             None
         );
         assert!(running_sessions(&home.path().join("missing")).is_empty());
+    }
+
+    #[test]
+    fn state_of_a_session_is_what_its_process_reports() {
+        let home = tempfile::tempdir().unwrap();
+        let sessions = home.path().join("sessions");
+        fs::create_dir_all(&sessions).unwrap();
+        fs::create_dir_all(home.path().join("jobs/d69b0163")).unwrap();
+        let state = home.path().join("jobs/d69b0163/state.json");
+        fs::write(
+            &state,
+            r#"{"tempo":"blocked","needs":"answer: Which format?"}"#,
+        )
+        .unwrap();
+        let state_of = |fields: &str| {
+            let pid = std::process::id();
+            let file = format!(r#"{{"pid":{pid},"sessionId":"s",{fields}}}"#);
+            fs::write(sessions.join("1.json"), file).unwrap();
+            let session = running_sessions(home.path()).remove(0);
+            (session.status, session.needs, session.background)
+        };
+        let text = |text: &str| Some(text.to_owned());
+        let job = text("d69b0163");
+        assert_eq!(
+            state_of(r#""jobId":"d69b0163","status":"waiting","waitingFor":"input needed""#),
+            (
+                SessionStatus::Waiting,
+                text("answer: Which format?"),
+                job.clone()
+            )
+        );
+        assert_eq!(
+            state_of(r#""jobId":"d69b0163","status":"idle""#),
+            (SessionStatus::Idle, None, job)
+        );
+        assert_eq!(
+            state_of(r#""status":"waiting","waitingFor":"permission""#),
+            (SessionStatus::Waiting, text("permission"), None)
+        );
+        for odd in [
+            "\"status\":7",
+            "\"status\":\"busy\",\"jobId\":\"../x\"",
+            "\"jobId\":\"-x\"",
+        ] {
+            assert_eq!(state_of(odd), (SessionStatus::Running, None, None), "{odd}");
+        }
     }
 }

@@ -11,9 +11,7 @@ use crate::{
     effect::ScreenEffect,
     model::{InputPurpose, LineInput, wall_clock},
     page::ScreenModel,
-    pages::{
-        bookmarks::actions as bookmarks, find, review::actions as review, tasks::TasksPage,
-    },
+    pages::{bookmarks::actions as bookmarks, find, review::actions as review, tasks::TasksPage},
     playback::Playback,
 };
 use ingestdeck_core::{

@@ -19,7 +19,7 @@ mod state;
 mod view;
 
 pub(crate) use state::HomePage;
-pub use state::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession};
+pub use state::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeSessionState};
 
 impl Page for HomePage {
     fn name(&self) -> &'static str {
@@ -28,14 +28,31 @@ impl Page for HomePage {
 
     fn hints(&self, _: &SharedModel, _: &RunView) -> &'static [UserAction] {
         use UserAction::*;
-        &[Open, ResumeRun, DiffRuns, StartRun]
+        match self.session() {
+            Some(session) if session.background.is_some() => &[Open, Say, Stop, StartRun],
+            _ => &[Open, ResumeRun, DiffRuns, StartRun],
+        }
     }
 
     fn keys(&self) -> &'static [PageKey] {
         const WATCH: &[PageKey] =
             &[PageKey::new(UserAction::Open, "watch", actions::open).when(has_line)];
+        const BACKGROUND: &[PageKey] = &[
+            PageKey::new(UserAction::Open, "watch", actions::open).when(has_line),
+            PageKey::new(UserAction::Say, "answer", actions::attach_session)
+                .about("open the background session in Claude Code, to answer it"),
+            PageKey::new(UserAction::Stop, "stop", actions::stop_session)
+                .about("stop the background session"),
+        ];
         const OPEN: &[PageKey] =
             &[PageKey::new(UserAction::Open, "open", actions::open).when(has_line)];
+        if let Some(session) = self.session().filter(|session| session.state.is_some()) {
+            return if session.background.is_some() {
+                BACKGROUND
+            } else {
+                WATCH
+            };
+        }
         let run = self.run();
         if run.is_some_and(|run| run.state == HomeRunState::Active) {
             WATCH

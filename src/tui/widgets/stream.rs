@@ -528,8 +528,7 @@ pub(crate) fn row(
         pen.cell(StyleRole::Key, scene.theme.glyphs.bookmark(), 2);
     }
 
-    let timed =
-        scene.source.origin.has_times && matches!(kind, RowKind::Tool | RowKind::Task);
+    let timed = scene.source.origin.has_times && matches!(kind, RowKind::Tool | RowKind::Task);
     let took = match (end, line.ended) {
         _ if !timed => String::new(),
         (RowOutcome::Open, _) => format!(

@@ -5,8 +5,12 @@ use ingestdeck::Exit;
 use ingestdeck_core::{
     actions::{ActionPhase, event::ActionKind},
     run::{
-        OutcomeDetail, RunOutcome, diff::DiffStatus, outcome::REVIEWED,
-        recorded_decisions::RecordedDecisionKind, state::{TaskState, UnitStatus}, trace::TraceLevel,
+        OutcomeDetail, RunOutcome,
+        diff::DiffStatus,
+        outcome::REVIEWED,
+        recorded_decisions::RecordedDecisionKind,
+        state::{TaskState, UnitStatus},
+        trace::TraceLevel,
     },
     tape::note::{
         PatchResult, VerdictCause,

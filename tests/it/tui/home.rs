@@ -5,7 +5,8 @@ use std::{fs, path::Path, process::Stdio};
 use ingestdeck_core::run::Timeline;
 use ingestdeck_records::replay::FileSource;
 use ingestdeck_tui::{
-    ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TuiExit,
+    ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
+    HomeSessionState, TuiExit,
 };
 
 use super::{
@@ -37,7 +38,9 @@ pub(super) fn content() -> HomeContent {
             age: "3d ago".to_owned(),
             size: size.to_owned(),
             cost: "$0.20".to_owned(),
-            is_running: title.contains('再'),
+            state: title.contains('再').then_some(HomeSessionState::Running),
+            needs: String::new(),
+            background: None,
         })
     };
     HomeContent {

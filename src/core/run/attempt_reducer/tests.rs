@@ -177,7 +177,10 @@ fn context_is_known_from_the_window_of_its_model() {
             r#"{{"type":"assistant","message":{{"id":"m{model}{read}","model":"{model}","content":[{{"type":"text","text":"x"}}],"usage":{{"input_tokens":1000,"cache_read_input_tokens":{read},"output_tokens":9}}}},"session_id":"s"}}"#
         )
     };
-    let nested = message("small", 5).replace("\"session_id\"", "\"parent_tool_use_id\":\"t\",\"session_id\"");
+    let nested = message("small", 5).replace(
+        "\"session_id\"",
+        "\"parent_tool_use_id\":\"t\",\"session_id\"",
+    );
     let result = r#"{"type":"result","subtype":"success","session_id":"s","modelUsage":{"small":{"contextWindow":7},"big[1m]":{"contextWindow":100000}}}"#;
     let init = r#"{"type":"system","subtype":"init","session_id":"s"}"#;
     let compacted = r#"{"type":"system","subtype":"compact_boundary","session_id":"s"}"#;

@@ -706,8 +706,9 @@ fn background_detail(
     let AgentEvent::Action(action) = event else {
         return None;
     };
-    let is_of_call =
-        |task: &AgentTask| task.call.as_deref() == Some(&*action.action.id) && task.is_in_background();
+    let is_of_call = |task: &AgentTask| {
+        task.call.as_deref() == Some(&*action.action.id) && task.is_in_background()
+    };
     (action.ok == Some(true)
         && matches!(action.action.detail, ActionDetail::Tool(_))
         && tasks?.iter().any(is_of_call))

@@ -64,6 +64,27 @@ pub(super) fn open(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     vec![ScreenEffect::Choose(choice)]
 }
 
+/// Opens the selected background session in Claude Code.
+pub(super) fn attach_session(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let session = view(model).and_then(HomePage::session);
+    let id = session.and_then(|session| session.background.clone());
+    id.map(|id| ScreenEffect::Choose(HomeChoice::Watch(id)))
+        .into_iter()
+        .collect()
+}
+
+/// Asks whether to stop the selected background session.
+pub(super) fn stop_session(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let session = view(model).and_then(HomePage::session);
+    let Some(id) = session.and_then(|session| session.background.clone()) else {
+        return Vec::new();
+    };
+    let text = format!("Stop background session {id}?");
+    let details = vec!["Its conversation is kept; Claude Code can resume it.".to_owned()];
+    let command = format!("claude stop {id}");
+    ask(model, text, details, command, HomeChoice::StopSession(id))
+}
+
 fn can_start(model: &ScreenModel, _: &RunView) -> Availability {
     let Some(view) = view(model) else {
         return Err(Unavailable::NoEffect);

@@ -74,8 +74,22 @@ pub struct HomeSession {
     pub age: String,
     pub size: String,
     pub cost: String,
-    /// True while its process runs.
-    pub is_running: bool,
+    /// Its state while its process runs.
+    pub state: Option<HomeSessionState>,
+    /// What it waits for; empty if it does not, or does not report it.
+    pub needs: String,
+    /// Its id, if it is a background session of Claude Code.
+    pub background: Option<String>,
+}
+
+/// What a running session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeSessionState {
+    Running,
+    /// It has ended its turn.
+    Idle,
+    /// It waits for an answer.
+    NeedsYou,
 }
 
 /// The state of the home screen.
@@ -108,6 +122,14 @@ impl HomePage {
     pub(crate) fn run(&self) -> Option<&HomeRun> {
         match self.line() {
             Some(HomeLine::Run(run)) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// The selected session of Claude Code.
+    pub(crate) fn session(&self) -> Option<&HomeSession> {
+        match self.line() {
+            Some(HomeLine::Session(session)) => Some(session),
             _ => None,
         }
     }

@@ -7,10 +7,14 @@ use super::HomePage;
 use super::HomeRun;
 use super::HomeRunState;
 use super::HomeSession;
+use super::HomeSessionState;
 use crate::page::DrawContext;
 use crate::theme::{StyleRole, status_role};
 use crate::widgets::{RowWriter, pane};
-use ingestdeck_core::text::{self, pluralize};
+use ingestdeck_core::{
+    run::state::UnitStatus,
+    text::{self, pluralize},
+};
 
 /// Width from which rows show the outcome as a word, and from which they show the cost.
 const MEDIUM: u16 = 56;
@@ -76,6 +80,14 @@ pub(crate) fn draw_header(scene: &DrawContext<'_>, view: &HomePage, area: Rect, 
     pen.skip(2);
     let sessions = view.count(|line| matches!(line, HomeLine::Session(_)));
     pen.put(StyleRole::Dim, &pluralize(sessions, "Claude Code session"));
+    let needs_you = |line: &HomeLine| matches!(line, HomeLine::Session(session) if session.state == Some(HomeSessionState::NeedsYou));
+    let waiting = view.count(needs_you);
+    if waiting > 0 {
+        let glyph = scene.theme.glyphs.status(UnitStatus::Held);
+        let verb = if waiting == 1 { "needs" } else { "need" };
+        pen.skip(2);
+        pen.put(StyleRole::Paused, &format!("{glyph} {waiting} {verb} you"));
+    }
 }
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &HomePage, area: Rect, buf: &mut Buffer) {
@@ -150,26 +162,36 @@ fn draw_run(
 
 fn draw_session(scene: &DrawContext<'_>, session: &HomeSession, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
-    if session.is_running {
-        pen.cell(
-            StyleRole::Running,
-            scene.theme.glyphs.status(HomeRunState::Active.status()),
-            2,
-        );
-    } else {
-        pen.skip(2);
+    let status = session.state.map(|state| match state {
+        HomeSessionState::Running => UnitStatus::Running,
+        HomeSessionState::Idle => UnitStatus::Queued,
+        HomeSessionState::NeedsYou => UnitStatus::Held,
+    });
+    match status {
+        Some(status) => pen.cell(status_role(status), scene.theme.glyphs.status(status), 2),
+        None => pen.skip(2),
     }
+    // The longest state is one column longer than an age.
     if area.width >= WIDE {
-        pen.cell_right(StyleRole::Dim, &session.size, 20);
+        pen.cell_right(StyleRole::Dim, &session.size, 19);
     } else if area.width >= MEDIUM {
-        pen.skip(20);
+        pen.skip(19);
     } else {
-        pen.skip(8);
+        pen.skip(7);
     }
-    pen.cell_right(StyleRole::Dim, &session.age, AGE);
+    let role = match session.state {
+        Some(HomeSessionState::NeedsYou) => StyleRole::Paused,
+        _ => StyleRole::Dim,
+    };
+    pen.cell_right(role, &session.age, AGE + 1);
     pen.skip(2);
     if area.width >= WIDE {
         pen.end_with(&[(StyleRole::Dim, &format!("{:>9} ", session.cost))]);
+    }
+    if !session.needs.is_empty() {
+        let room = pen.room() * 2 / 3;
+        pen.put_in(StyleRole::Paused, &session.needs, room);
+        pen.skip(2);
     }
     let room = pen.room();
     pen.put_in(StyleRole::Text, &session.title, room);

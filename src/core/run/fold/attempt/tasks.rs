@@ -116,7 +116,12 @@ impl AttemptFold {
 
     /// Closes the rows of the tasks that still run when the attempt ends.
     pub(super) fn abandon_tasks(&mut self, view: &mut RunView, seq: Seq) {
-        let count = self.attempt(view).live.tasks.as_ref().map_or(0, |tasks| tasks.len());
+        let count = self
+            .attempt(view)
+            .live
+            .tasks
+            .as_ref()
+            .map_or(0, |tasks| tasks.len());
         for place in 0..count {
             if self.task_mut(view, place).state == TaskState::Running {
                 self.task_mut(view, place).ended_at = Some(view.state.last_entry_at);
@@ -153,7 +158,12 @@ impl AttemptFold {
         line: &TaskLine<'_>,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let known = self.attempt(view).live.tasks.as_ref().map_or(0, |tasks| tasks.len());
+        let known = self
+            .attempt(view)
+            .live
+            .tasks
+            .as_ref()
+            .map_or(0, |tasks| tasks.len());
         if known >= MAX_TASKS || self.running_task(view, id).is_some() {
             return;
         }

@@ -69,13 +69,22 @@ fn row_of_a_background_call_stays_open_until_its_task_ends() {
             "completed"
         ]
     );
-    let at = |text: &str| COMMAND.lines().position(|line| line.contains(text)).unwrap() as u64;
+    let at = |text: &str| {
+        COMMAND
+            .lines()
+            .position(|line| line.contains(text))
+            .unwrap() as u64
+    };
     let (result, end) = (at("\"tool_result\""), at("task_notification"));
     let call = |moment| rows(&view, moment)[0];
     assert_eq!(call(result + 1), (RowKind::Tool, 0, RowOutcome::Open));
     assert_eq!(call(end), (RowKind::Tool, 0, RowOutcome::Open));
     assert_eq!(call(end + 1), (RowKind::Tool, 0, RowOutcome::Ok));
-    let row = *view.rows(AttemptId(0)).iter().find(|row| row.kind == RowKind::Tool).unwrap();
+    let row = *view
+        .rows(AttemptId(0))
+        .iter()
+        .find(|row| row.kind == RowKind::Tool)
+        .unwrap();
     let entries = view.row_entries(&row).map(|seq| seq.map(|seq| seq.0));
     assert_eq!(entries, [Some(row.first().0), Some(result), Some(end)]);
 }
@@ -101,32 +110,52 @@ fn workflow_has_rows_for_its_phases_and_agents() {
         (RowKind::Task, 2, RowOutcome::Ok),
     ];
     assert_eq!(rows(&view, view.state.entries), tools);
-    let progress = WORKFLOW.lines().position(|line| line.contains(r#""state":"done""#));
+    let progress = WORKFLOW
+        .lines()
+        .position(|line| line.contains(r#""state":"done""#));
     let states: Vec<_> = rows(&view, progress.unwrap() as u64 + 1)
         .into_iter()
         .map(|(_, _, end)| end)
         .collect();
     assert_eq!(
         states,
-        [RowOutcome::Open, RowOutcome::Ok, RowOutcome::Ok, RowOutcome::Open]
+        [
+            RowOutcome::Open,
+            RowOutcome::Ok,
+            RowOutcome::Ok,
+            RowOutcome::Open
+        ]
     );
     let attempt = &view.state.units[0].attempts[0];
     let task = attempt.live.background_tasks().next().unwrap();
-    assert_eq!((task.tokens, task.agent_counts().as_deref()), (Some(211), Some("2/2 agents")));
+    assert_eq!(
+        (task.tokens, task.agent_counts().as_deref()),
+        (Some(211), Some("2/2 agents"))
+    );
     assert_eq!(attempt.counts.calls, 1, "a task is not a call");
 }
 
 #[test]
 fn background_is_known_where_the_release_does_not_report_it() {
     let (_, reported) = fold_lines(AGENT.lines());
-    let agent = ["subagent look started", "a1 in the background", "subagent look completed"];
+    let agent = [
+        "subagent look started",
+        "a1 in the background",
+        "subagent look completed",
+    ];
     assert_eq!(reported[..3], agent);
     let (_, reported) = fold_lines(OLD_AGENT.lines());
     assert_eq!(reported.len(), 4, "{reported:?}");
     assert!(reported[1].ends_with("in the background"));
     let (view, reported) = fold_lines(FOREGROUND.lines());
     assert_eq!(reported, ["completed"]);
-    assert_eq!(view.state.units[0].attempts[0].live.background_tasks().count(), 0);
+    assert_eq!(
+        view.state.units[0].attempts[0]
+            .live
+            .background_tasks()
+            .count(),
+        0
+    );
     let unreported = FOREGROUND.replace(r#""is_backgrounded":false,"#, "");
     assert_eq!(fold_lines(unreported.lines()).1, ["completed"]);
 }
@@ -146,17 +175,25 @@ fn failed_and_abandoned_tasks_mark_their_rows() {
         .lines()
         .filter(|line| !line.contains("task_notification") && !line.contains(r#""state":"done""#));
     let (view, reported) = fold_lines(abandoned);
-    let ends: Vec<_> = rows(&view, u64::MAX).into_iter().map(|(_, _, end)| end).collect();
+    let ends: Vec<_> = rows(&view, u64::MAX)
+        .into_iter()
+        .map(|(_, _, end)| end)
+        .collect();
     let cut = RowOutcome::Aborted;
     assert_eq!(ends, [cut, RowOutcome::Ok, cut, cut]);
     assert_eq!(reported[2..], ["workflow two-look stopped", "completed"]);
-    let task = view.state.units[0].attempts[0].live.background_tasks().next();
+    let task = view.state.units[0].attempts[0]
+        .live
+        .background_tasks()
+        .next();
     assert_eq!(task.unwrap().state, TaskState::Stopped);
 }
 
 #[test]
 fn task_without_its_call_has_a_row() {
-    let lines = COMMAND.lines().filter(|line| !line.contains(r#""type":"tool_use""#));
+    let lines = COMMAND
+        .lines()
+        .filter(|line| !line.contains(r#""type":"tool_use""#));
     let (view, _) = fold_lines(lines);
     assert!(rows(&view, u64::MAX).contains(&(RowKind::Task, 0, RowOutcome::Ok)));
 }
@@ -171,7 +208,9 @@ fn hostile_task_lines_are_bounded() {
         )
     };
     let items: Vec<String> = (0..3_000)
-        .map(|index| format!(r#"{{"type":"workflow_agent","index":{index},"label":"a","state":"start"}}"#))
+        .map(|index| {
+            format!(r#"{{"type":"workflow_agent","index":{index},"label":"a","state":"start"}}"#)
+        })
         .chain(["1".to_owned(), r#"{"type":"workflow_agent"}"#.to_owned()])
         .collect();
     let progress = format!(
@@ -184,7 +223,11 @@ fn hostile_task_lines_are_bounded() {
         .chain([progress])
         .collect();
     let (view, _) = fold_lines(lines.iter().map(String::as_str));
-    let tasks = view.state.units[0].attempts[0].live.tasks.as_deref().unwrap();
+    let tasks = view.state.units[0].attempts[0]
+        .live
+        .tasks
+        .as_deref()
+        .unwrap();
     assert_eq!((tasks.len(), tasks[0].agents.len()), (1_000, 1_000));
     assert!(tasks[0].title.chars().count() <= 201);
     // Only the first 256 elements of a line can be named by a row.
