@@ -375,6 +375,65 @@ fn background_work_counts_up_to_its_last_result() {
 }
 
 #[test]
+fn background_calls_and_the_ends_of_their_tasks_are_events() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
+    let events = |name: &str| {
+        let outputs = record_outputs(&root.join(name));
+        let of = |line: &Value| match line["event"]["type"].as_str()? {
+            "action" if line["event"]["phase"] == "completed" => Some(json!([
+                line["event"]["action"]["id"],
+                line["background"],
+                line["event"]["ok"]
+            ])),
+            "task" => {
+                let event = &line["event"];
+                Some(json!([
+                    event["kind"],
+                    event["phase"],
+                    event["ok"],
+                    event["agent"]["name"]
+                ]))
+            }
+            _ => None,
+        };
+        (
+            outputs.json.iter().filter_map(of).collect::<Vec<_>>(),
+            outputs.lines,
+        )
+    };
+    let (json, lines) = events("background_bash.jsonl");
+    assert_eq!(
+        json,
+        [
+            json!(["command", "started", null, null]),
+            json!(["b1", true, true]),
+            json!(["command", "completed", true, null]),
+            json!(["w1", null, true]),
+        ]
+    );
+    assert!(lines.contains("in the background"), "{lines}");
+    assert!(
+        lines.contains("task completed: command wait (bmzyn6zpv): Background command"),
+        "{lines}"
+    );
+    let (json, lines) = events("versions/2.1.332_workflow_two_agents.jsonl");
+    assert_eq!(
+        json,
+        [
+            json!(["workflow", "started", null, null]),
+            json!(["wf1", true, true]),
+            json!(["workflow", "updated", null, "one"]),
+            json!(["workflow", "updated", null, "two"]),
+            json!(["workflow", "completed", true, null]),
+        ]
+    );
+    assert!(
+        lines.contains("two-look: Look: one · 105 tokens, 0 calls"),
+        "{lines}"
+    );
+}
+
+#[test]
 fn resumed_sessions_cost_what_they_spent_themselves() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
     for (name, expected) in [

@@ -90,10 +90,10 @@ impl ActionSpec {
 
     fn availability(&self, model: &ScreenModel, run_view: &RunView) -> Availability {
         if self.scope == ActionScope::View {
-            require(!model.is_home || self.action.works_at_home())?;
             if let Some(key) = self.page_key(model) {
                 return (key.available)(model, run_view);
             }
+            require(!model.is_home || self.action.works_at_home())?;
             require(model.page().offers(self.action))?;
         }
         (self.available)(model, run_view)

@@ -1,5 +1,6 @@
 //! The whole program with the real CLI: a project as input, a scripted API as the service.
 
+mod background;
 mod conversation;
 mod end_to_end;
 mod limits;

@@ -37,6 +37,7 @@ mod session_screens;
 mod silence;
 mod small_terminal;
 mod tape;
+mod tasks;
 mod terminal_handling;
 mod themes;
 mod time_travel;

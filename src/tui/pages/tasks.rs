@@ -4,7 +4,6 @@ use ratatui::buffer::Buffer;
 
 use crate::{
     action::{Availability, UserAction, require},
-    actions::hold,
     effect::{ExportRequest, ExportTool, PagerContent, ScreenEffect},
     layout::{Pane, ScreenLayout},
     model::{ScrollList, SharedModel},
@@ -111,7 +110,8 @@ fn is_selected(model: &ScreenModel, run_view: &RunView) -> Availability {
 fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
     let is_running =
         selected(model, run_view).is_some_and(|(_, task)| task.state == TaskState::Running);
-    require(is_running && model.connection.is_session && hold::subject(model, run_view).is_some())
+    let reaches_session = model.connection.is_session && model.connection.accepts_commands();
+    require(is_running && reaches_session)
 }
 
 fn stop_selected(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {

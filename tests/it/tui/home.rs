@@ -231,6 +231,56 @@ fn keys_of_a_run_do_nothing_at_home() {
     );
 }
 
+/// A session in the background that waits for an answer, and one that is idle.
+fn background() -> HomeContent {
+    let session = |id: &str, state, age: &str, needs: &str| {
+        HomeLine::Session(HomeSession {
+            path: Path::new("/home/dev/.claude/projects/-home-dev-orbit").join(id),
+            title: "compare the formats".to_owned(),
+            age: age.to_owned(),
+            size: "101 KB".to_owned(),
+            cost: "$?".to_owned(),
+            state: Some(state),
+            needs: needs.to_owned(),
+            background: Some(id.to_owned()),
+        })
+    };
+    HomeContent {
+        lines: vec![
+            HomeLine::Heading("Claude Code sessions in this directory".to_owned()),
+            session(
+                "d69b0163",
+                HomeSessionState::NeedsYou,
+                "needs you",
+                "answer: Which format? (Table · List)",
+            ),
+            session("8892eeb9", HomeSessionState::Idle, "idle", ""),
+        ],
+        ..content()
+    }
+}
+
+#[test]
+fn background_sessions_are_watched_answered_and_stopped() {
+    for size in [(80, 24), (120, 36)] {
+        let name = format!("home_background_{}x{}", size.0, size.1);
+        insta::assert_snapshot!(name, home(background(), "", size).0.text());
+    }
+    let id = || "d69b0163".to_owned();
+    let path = Path::new("/home/dev/.claude/projects/-home-dev-orbit/d69b0163");
+    let chosen = ["<enter>", "m", "x", "xn", "xy"].map(|keys| choice_of(background(), keys));
+    assert_eq!(
+        chosen,
+        [
+            Some(HomeChoice::Session(path.to_owned())),
+            Some(HomeChoice::Watch(id())),
+            None,
+            None,
+            Some(HomeChoice::StopSession(id())),
+        ]
+    );
+}
+
 #[test]
 fn home_without_anything_can_be_left() {
     let (script, exit) = home(HomeContent::default(), "j<enter>rkGq", (40, 12));

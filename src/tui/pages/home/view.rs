@@ -171,19 +171,19 @@ fn draw_session(scene: &DrawContext<'_>, session: &HomeSession, area: Rect, buf:
         Some(status) => pen.cell(status_role(status), scene.theme.glyphs.status(status), 2),
         None => pen.skip(2),
     }
-    // The longest state is one column longer than an age.
+    // The longest state is longer than an age.
     if area.width >= WIDE {
-        pen.cell_right(StyleRole::Dim, &session.size, 19);
+        pen.cell_right(StyleRole::Dim, &session.size, 18);
     } else if area.width >= MEDIUM {
-        pen.skip(19);
+        pen.skip(18);
     } else {
-        pen.skip(7);
+        pen.skip(6);
     }
     let role = match session.state {
         Some(HomeSessionState::NeedsYou) => StyleRole::Paused,
         _ => StyleRole::Dim,
     };
-    pen.cell_right(role, &session.age, AGE + 1);
+    pen.cell_right(role, &session.age, AGE + 2);
     pen.skip(2);
     if area.width >= WIDE {
         pen.end_with(&[(StyleRole::Dim, &format!("{:>9} ", session.cost))]);

@@ -3,8 +3,9 @@
 use super::*;
 use crate::run::{TaskChange, state::TaskState};
 
-const WORKFLOW: &str =
-    include_str!("../../../../../tests/fixtures/captures/workflow_two_agents.jsonl");
+const WORKFLOW: &str = include_str!(
+    "../../../../../tests/fixtures/captures/versions/2.1.332_workflow_two_agents.jsonl"
+);
 const COMMAND: &str = include_str!("../../../../../tests/fixtures/captures/background_bash.jsonl");
 const AGENT: &str = include_str!("../../../../../tests/fixtures/captures/background_agent.jsonl");
 const FOREGROUND: &str =
