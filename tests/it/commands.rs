@@ -9,6 +9,7 @@ pub(crate) mod test_dir;
 mod agents;
 mod artifacts;
 mod audit;
+mod background_sessions;
 mod bench;
 mod branches;
 mod broken;
