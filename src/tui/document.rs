@@ -371,7 +371,12 @@ impl LayoutWriter {
             {
                 self.end_line();
             }
-            self.put(role, word);
+            let text = word.trim_end_matches(' ');
+            self.put(role, text);
+            // A space that does not fit is the end of the line.
+            let room = self.width - self.used.min(self.width);
+            let spaces = word.len() - text.len();
+            self.put(role, &word[text.len()..][..spaces.min(room)]);
         }
     }
 
