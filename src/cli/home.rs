@@ -256,7 +256,7 @@ fn show(
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
     options.startup_messages = messages;
-    options.home = Some(content);
+    options.first_page = tui::FirstPage::Home(content);
     // The screen always has a record; this one is empty.
     let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null"))?));
     let runtime = runtime(1)?;

@@ -39,6 +39,10 @@ pub(crate) fn show_record(
     options.paused_after = args.paused_after();
     options.speed = speed;
     options.exit_when = args.until.map(exit_condition);
+    // A record of another program is a session, which is read; a run has units, and a pipe is followed.
+    if timeline.source().info().header.is_none() && args.what != "-" {
+        options.first_page = tui::FirstPage::Session;
+    }
     bookmarks::attach_to_record(&mut options, global, &args.what, timeline.source().info());
     let runtime = runtime(1)?;
     let left = runtime.block_on(table_memory::run(timeline, None, options));

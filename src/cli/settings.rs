@@ -270,7 +270,7 @@ fn screen_options_in(
         exit_when: None,
         table: tui::TableSettings::default(),
         bookmarks: tui::Bookmarks::default(),
-        home: None,
+        first_page: tui::FirstPage::Units,
     })
 }
 

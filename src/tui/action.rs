@@ -110,6 +110,7 @@ pub enum UserAction {
     Zoom,
     Open,
     Inspect,
+    Read,
     Compare,
     Tab,
     Counterpart,

@@ -14,14 +14,14 @@ use tokio::sync::mpsc;
 
 use self::side_pane::SidePaneFollower;
 use super::{
-    ExitReason, Options, TuiExit,
+    ExitReason, FirstPage, Options, TuiExit,
     cache::ScreenCache,
     edited_text::{EditTarget, UnusableEdit},
     effect::TimeStep,
     export::Export,
     frame_limiter::{FrameLimiter, GrowthLimiter, RedrawPriority},
     host::ClockReading as Now,
-    model::SharedModel,
+    model::{SessionPage, SharedModel},
     notification::{Notifier, TerminalStatus},
     page::{ScreenModel, SourceStatus},
     pages::{home::HomePage, units::UnitsPage},
@@ -153,9 +153,13 @@ impl App {
         model.connection.is_watching = watching;
         model.connection.leave_action = leave_action;
         model.units_view.listing.arrange(options.table);
-        if let Some(content) = options.home {
-            model.is_home = true;
-            model.open(HomePage::new(content));
+        match options.first_page {
+            FirstPage::Units => {}
+            FirstPage::Session => model.connection.session_page = SessionPage::Wanted,
+            FirstPage::Home(content) => {
+                model.is_home = true;
+                model.open(HomePage::new(content));
+            }
         }
         model.mouse.is_captured = options.terminal.mouse;
         model.connection.check_arguments = options.check_arguments;

@@ -26,6 +26,8 @@ use ingestdeck_core::{
 
 /// Largest number of cached rows, and of cached entries.
 const MAX_ROWS: usize = 4096;
+/// Largest number of cached texts of the reading page, and of their lines.
+const MAX_READING: (usize, usize) = (2048, 50_000);
 /// Number of cached documents, so that going back needs no new layout.
 const MAX_DOCUMENTS: usize = 4;
 /// Number of entries at the start of an attempt among which its prompts and its announcement are searched.
@@ -39,6 +41,7 @@ pub struct ScreenCache {
     zone: Option<TimeZone>,
     rows: HashMap<RowId, RowLine>,
     entries: HashMap<u64, EntryLine>,
+    reading: HashMap<ReadingKey, ReadingLines>,
     /// The most recently shown document is last.
     documents: Vec<(DocumentRequest, DocumentLayout)>,
     summaries: Vec<(AttemptId, AttemptSummary)>,
@@ -91,6 +94,23 @@ pub(crate) struct RowLine {
     /// Time of the last entry.
     pub ended: Option<Millis>,
 }
+
+/// Key of the text of a row on the reading page. It changes with the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ReadingKey {
+    pub attempt_id: AttemptId,
+    /// Index of the row in the attempt.
+    pub index: usize,
+    pub row: RowId,
+    pub is_sub_agent: bool,
+    /// True to show the whole text.
+    pub is_unfolded: bool,
+    /// Width of the layout in columns.
+    pub width: u16,
+}
+
+/// Lines of (role, safe text).
+pub(crate) type ReadingLines = Vec<Vec<(StyleRole, String)>>;
 
 /// The text of one entry of a transcript.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,6 +169,8 @@ pub(crate) struct PanelPage {
 pub(crate) struct CacheRequest {
     /// Rows of action streams.
     pub rows: Vec<StreamRow>,
+    /// Rows of the reading page.
+    pub reading: Vec<ReadingKey>,
     /// Entries of a transcript.
     pub entries: Vec<Seq>,
     /// The document on screen, if there is one.
@@ -178,6 +200,23 @@ impl ScreenCache {
 
     pub(crate) fn entry(&self, seq: Seq) -> Option<&EntryLine> {
         self.entries.get(&seq.0)
+    }
+
+    /// The text of a row on the reading page.
+    pub(crate) fn reading(&self, key: &ReadingKey) -> Option<&ReadingLines> {
+        self.reading.get(key)
+    }
+
+    /// Drops texts of the reading page that `wanted` does not list, if there are too many.
+    pub(crate) fn limit_reading(&mut self, wanted: &[ReadingKey]) {
+        let lines: usize = self.reading.values().map(Vec::len).sum();
+        if self.reading.len() > MAX_READING.0 || lines > MAX_READING.1 {
+            self.reading.retain(|key, _| wanted.contains(key));
+        }
+    }
+
+    pub(crate) fn put_reading(&mut self, key: ReadingKey, lines: ReadingLines) {
+        self.reading.insert(key, lines);
     }
 
     /// The document on screen.

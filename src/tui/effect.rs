@@ -117,7 +117,7 @@ pub struct SearchRequest {
     pub forward: bool,
 }
 
-/// Range of a search. Only the last three have to be read.
+/// Range of a search. Only the first one is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchScope {
     /// Content in memory of the page with this name.
@@ -126,6 +126,8 @@ pub enum SearchScope {
     Rows(AttemptId),
     /// Entries of an attempt.
     Entries(AttemptId),
+    /// Rows of the session whose first attempt this is, and of its sub-agents, in the order of the reading page.
+    Session(AttemptId),
     /// Lines of the document on screen.
     Document,
 }

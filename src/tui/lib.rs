@@ -50,6 +50,7 @@ pub mod notification;
 pub(crate) mod page;
 pub mod pages;
 pub(crate) mod playback;
+mod reading_order;
 pub mod screen_message;
 mod search_match;
 mod stream_frame;
@@ -152,10 +153,21 @@ pub struct Options {
     pub table: TableSettings,
     /// Bookmarks of the record.
     pub bookmarks: Bookmarks,
-    /// What the home screen lists; `None` shows a run.
-    pub home: Option<HomeContent>,
+    /// What is shown first.
+    pub first_page: FirstPage,
     /// The directory of the project, in which files that the run wrote can be opened.
     pub project: Option<PathBuf>,
+}
+
+/// What the screen shows first.
+#[derive(Clone, Debug)]
+pub enum FirstPage {
+    /// The units of the run.
+    Units,
+    /// A session as a page to read, if the record contains only one.
+    Session,
+    /// The home screen, which shows no run.
+    Home(HomeContent),
 }
 
 /// When the screen closes automatically; used for measurements.

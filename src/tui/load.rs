@@ -31,6 +31,7 @@ mod entry_blocks;
 mod file_change;
 mod inspect;
 mod line_writer;
+mod reading;
 mod row_text;
 
 pub(crate) use self::line_writer::find_writer;
@@ -51,6 +52,13 @@ pub(crate) fn load(timeline: &mut Timeline, cache: &mut ScreenCache, wants: &Cac
         if cache.row(id).is_none() {
             let line = row_line(timeline, row, id);
             cache.put_row(id, line);
+        }
+    }
+    cache.limit_reading(&wants.reading);
+    for key in &wants.reading {
+        if cache.reading(key).is_none() {
+            let lines = reading::reading_lines(timeline, key);
+            cache.put_reading(*key, lines);
         }
     }
     for seq in &wants.entries {

@@ -41,7 +41,7 @@ pub(crate) use hold::{CallId, InputPurpose, LineInput, ReviewTarget, release_con
 pub(crate) use kept_text::{KeptTexts, TextPurpose, WrittenText};
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use question::{AnswerMeaning, ConfirmQuestion, QuestionAnswer, listed_keys};
-pub(crate) use run_connection::{RecordedRunName, RunConnection};
+pub(crate) use run_connection::{RecordedRunName, RunConnection, SessionPage};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{
     MAX_MATCHES, PaneMatches, SearchOrigin, SearchPane, SearchState, matching_cells,

@@ -17,6 +17,7 @@ pub mod home;
 pub(crate) mod inspect;
 pub(crate) mod lanes;
 pub(crate) mod log;
+pub(crate) mod reading;
 pub(crate) mod review;
 pub(crate) mod tasks;
 pub(crate) mod transcript;
@@ -25,5 +26,6 @@ pub(crate) mod units;
 /// Opens the page that a change of the run calls for, and brings everything into range.
 pub(crate) fn refresh(model: &mut ScreenModel, run_view: &RunView) {
     review::show_new_review(model, run_view);
+    reading::show_single_session(model, run_view);
     model.refresh(run_view);
 }

@@ -4,13 +4,14 @@ use super::{
     cache::ScreenCache,
     effect::{SearchRequest, SearchScope},
     model::{MAX_MATCHES, PaneMatches},
+    reading_order::ReadingOrder,
     search_match::{matches, nearest},
 };
 use ingestdeck_core::{
     run::{
         EntrySourceError, Timeline,
         entry_search::{EntryBatch, TextMatcher},
-        state::AttemptId,
+        state::{AttemptId, UnitState},
     },
     tape::Seq,
 };
@@ -47,6 +48,8 @@ pub struct TextSearch {
     next_places: usize,
     /// The matching places, in the order in which they were found.
     found: Vec<usize>,
+    /// The rows of a session; `None` until they are searched.
+    session: Option<ReadingOrder>,
 }
 
 /// Places that are searched in one go, in the direction of the search, with their entries.
@@ -99,6 +102,7 @@ impl TextSearch {
             batch: PlaceBatch::default(),
             next_places: PLACES.0,
             found: Vec::new(),
+            session: None,
         })
     }
 
@@ -197,9 +201,27 @@ impl TextSearch {
         let (rows, entries) = match self.request.scope {
             SearchScope::Rows(attempt_id) => (view.rows(attempt_id), &[][..]),
             SearchScope::Entries(attempt_id) => (&[][..], view.entries(attempt_id)),
-            _ => (&[][..], &[][..]),
+            SearchScope::Session(_) | SearchScope::Page(_) | SearchScope::Document => {
+                (&[][..], &[][..])
+            }
         };
-        let len = rows.len().max(entries.len());
+        if let (SearchScope::Session(first), None) = (self.request.scope, &self.session) {
+            let is_it = |unit: &UnitState| unit.attempts.first().is_some_and(|it| it.id == first);
+            let unit = view.state.units.iter().position(is_it);
+            self.session = unit.map(|unit| ReadingOrder::new(view, unit));
+        }
+        let session = self.session.as_ref();
+        let row_of = |place| match session {
+            Some(session) => {
+                let address = session.address(place)?;
+                view.rows(address.attempt_id).get(address.row)
+            }
+            None => rows.get(place),
+        };
+        let len = rows
+            .len()
+            .max(entries.len())
+            .max(session.map_or(0, ReadingOrder::len));
         // Rows that are added meanwhile are not searched: the order of the others would change.
         let len = if self.done.1 == 0 {
             len
@@ -215,7 +237,7 @@ impl TextSearch {
             } else {
                 (from + len - done - 1) % len
             };
-            let seqs = match rows.get(place) {
+            let seqs = match row_of(place) {
                 Some(row) => view.row_entries(row),
                 None => [
                     entries.get(place).map(|seq| Seq(u64::from(*seq))),

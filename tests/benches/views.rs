@@ -15,8 +15,8 @@ use std::{
 use ingestdeck_core::{diagnostic::Problem, run::Timeline};
 use ingestdeck_records::replay::FileSource;
 use ingestdeck_tui::{
-    self as tui, ColorChoice, KeyOverrides, Keymap, NotifyMethod, Options, Theme, ToolPrograms,
-    TtyOptions,
+    self as tui, ColorChoice, FirstPage, KeyOverrides, Keymap, NotifyMethod, Options, Theme,
+    ToolPrograms, TtyOptions,
     export::Export,
     host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit},
     key::{self, KeyPress},
@@ -130,7 +130,7 @@ pub(crate) fn options() -> BenchResult<Options> {
         startup_messages: Vec::new(),
         zone: jiff::tz::TimeZone::UTC,
         exit_when: None,
-        home: None,
+        first_page: FirstPage::Units,
         bookmarks: Default::default(),
         table: Default::default(),
     })

@@ -30,6 +30,7 @@ pub(crate) mod pty_session;
 mod query;
 mod questions;
 mod quitting;
+mod reading;
 mod review;
 mod screens;
 mod scripted_host;

@@ -215,7 +215,10 @@ fn search(
         let is_current =
             model.search.pane == Some(pane) && model.search.entries == run_view.state.entries;
         // What is in memory may have another order now.
-        let is_read = matches!(pane.scope, SearchScope::Rows(_) | SearchScope::Entries(_));
+        let is_read = matches!(
+            pane.scope,
+            SearchScope::Rows(_) | SearchScope::Entries(_) | SearchScope::Session(_)
+        );
         is_current && matches.is_complete && is_read
     });
     (model.search.pane, model.search.entries) = (Some(pane), run_view.state.entries);

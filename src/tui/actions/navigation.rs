@@ -7,7 +7,7 @@ use crate::{
     layout::Pane,
     model::SearchState,
     page::ScreenModel,
-    pages::{compare, grid::GridPage, inspect},
+    pages::{compare, grid::GridPage, inspect, reading},
 };
 use ingestdeck_core::run::state::RunView;
 
@@ -139,6 +139,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "inspect the unit, and back",
         inspect::open,
     ),
+    change(
+        UserAction::Read,
+        "read",
+        "read",
+        "read the unit as a page, and back",
+        reading::toggle,
+    )
+    .when(reading::can_read),
     change(
         UserAction::Compare,
         "compare",

@@ -20,7 +20,7 @@ use ingestdeck_core::{
     },
     run::{
         Timeline,
-        state::{AttemptState, RowKind, RowOutcome, StreamRow},
+        state::{AttemptId, AttemptState, RowKind, RowOutcome, StreamRow},
     },
     tape::{EntryBody, Millis, Note, Seq, note::AttemptStarted},
     text::{clock, latency},
@@ -75,7 +75,7 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
         .map(StreamRow::first);
     let last = row.last(entries).filter(|last| *last != row.first());
     let mut pieces = match row.kind {
-        RowKind::Tool => call(timeline, attempt, index, &row, last),
+        RowKind::Tool => call(timeline, attempt.id, index, &row).joined(),
         RowKind::Text => text_blocks(timeline, &row, "text"),
         RowKind::Thinking => text_blocks(timeline, &row, "thinking"),
         RowKind::Prompt => text_blocks(timeline, &row, "prompt"),
@@ -125,14 +125,41 @@ struct CallDocument {
     write: Option<file_change::FileWrite>,
 }
 
-fn call(
+/// The parts of a call, laid out one below the other in this order.
+#[derive(Default)]
+pub(super) struct CallBlocks {
+    pub(super) arguments: Vec<DocumentBlock>,
+    /// What a person decided about the call.
+    decisions: Vec<DocumentBlock>,
+    /// What it changed; empty for calls that do not write.
+    pub(super) change: Vec<DocumentBlock>,
+    pub(super) result: Vec<DocumentBlock>,
+}
+
+impl CallBlocks {
+    /// The parts below each other, with an empty line between them.
+    pub(super) fn joined(self) -> Vec<DocumentBlock> {
+        let mut pieces = self.arguments;
+        pieces.extend(self.decisions);
+        for part in [self.change, self.result] {
+            if !part.is_empty() {
+                pieces.push(DocumentBlock::BlankLine);
+                pieces.extend(part);
+            }
+        }
+        pieces
+    }
+}
+
+/// Reads the call that begins in `row`, the row with this index.
+pub(super) fn call(
     timeline: &mut Timeline,
-    attempt: &AttemptState,
+    attempt_id: AttemptId,
     index: usize,
     row: &StreamRow,
-    last: Option<Seq>,
-) -> Vec<DocumentBlock> {
+) -> CallBlocks {
     let entries = timeline.view().state.entries;
+    let last = row.last(entries).filter(|last| *last != row.first());
     let background = timeline.view().background_result(row);
     // The result of the call is not the end of its task.
     let (last, end, task_end) = match background {
@@ -192,9 +219,14 @@ fn call(
             ],
             ..CallDocument::default()
         },
-        Err(error) => return vec![DocumentBlock::line(StyleRole::Failed, error.to_string())],
+        Err(error) => {
+            return CallBlocks {
+                arguments: vec![DocumentBlock::line(StyleRole::Failed, error.to_string())],
+                ..CallBlocks::default()
+            };
+        }
     };
-    let decisions = decisions(timeline, attempt, row, last, &called);
+    let decisions = decisions(timeline, attempt_id, row, last, &called);
     let result = result(
         timeline,
         row,
@@ -202,26 +234,20 @@ fn call(
         &called,
         end,
     );
-    let mut pieces = called.pieces;
-    pieces.extend(decisions);
-    if let Some(write) = &called.write {
-        pieces.push(DocumentBlock::BlankLine);
-        pieces.extend(file_change::write_blocks(
-            timeline,
-            attempt.id,
-            index,
-            write,
-            end,
-            result.original,
-        ));
-    }
-    pieces.push(DocumentBlock::BlankLine);
-    pieces.extend(result.pieces);
+    let change = called.write.as_ref().map(|write| {
+        file_change::write_blocks(timeline, attempt_id, index, write, end, result.original)
+    });
+    let mut result = result.pieces;
     if background.is_some() {
-        pieces.push(DocumentBlock::BlankLine);
-        pieces.extend(background_task(timeline, row, task_end));
+        result.push(DocumentBlock::BlankLine);
+        result.extend(background_task(timeline, row, task_end));
     }
-    pieces
+    CallBlocks {
+        arguments: called.pieces,
+        decisions,
+        change: change.unwrap_or_default(),
+        result,
+    }
 }
 
 /// The task that a call started in the background.
@@ -353,7 +379,7 @@ fn original(line: RawJson<'_>, text: &str) -> Option<String> {
 /// The user's decisions about the call while it was held.
 fn decisions(
     timeline: &mut Timeline,
-    attempt: &AttemptState,
+    attempt_id: AttemptId,
     row: &StreamRow,
     last: Option<Seq>,
     called: &CallDocument,
@@ -364,7 +390,7 @@ fn decisions(
     if id.is_empty() {
         return Vec::new();
     }
-    let entries = timeline.view().entries(attempt.id);
+    let entries = timeline.view().entries(attempt_id);
     let from = entries.partition_point(|seq| u64::from(*seq) <= row.first().0);
     let until = last.map_or(entries.len(), |last| {
         entries.partition_point(|seq| u64::from(*seq) < last.0)
@@ -442,7 +468,11 @@ fn too_long_notice(what: &'static str, size: u64) -> Vec<DocumentBlock> {
 }
 
 /// A message of the model.
-fn text_blocks(timeline: &mut Timeline, row: &StreamRow, what: &'static str) -> Vec<DocumentBlock> {
+pub(super) fn text_blocks(
+    timeline: &mut Timeline,
+    row: &StreamRow,
+    what: &'static str,
+) -> Vec<DocumentBlock> {
     let said = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, size| {
         if is_too_long(size) {
             return too_long_notice(what, size);
@@ -475,7 +505,7 @@ fn text_blocks(timeline: &mut Timeline, row: &StreamRow, what: &'static str) -> 
 }
 
 /// The result line of a session.
-fn answer(timeline: &mut Timeline, row: &StreamRow) -> Vec<DocumentBlock> {
+pub(super) fn answer(timeline: &mut Timeline, row: &StreamRow) -> Vec<DocumentBlock> {
     let answer = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, size| {
         if is_too_long(size) {
             return Some(too_long_notice("answer", size));

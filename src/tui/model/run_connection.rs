@@ -18,6 +18,7 @@ pub(crate) struct RunConnection {
     pub recording_failure: Option<String>,
     /// The recorded run that is replayed, if the record is a tape.
     pub recorded_run: Option<RecordedRunName>,
+    pub session_page: SessionPage,
     /// True if the screen has watched the run live, also after its end.
     pub was_live: bool,
     /// True for a live session: it writes into the user's own directory, and messages start its turns.
@@ -30,6 +31,17 @@ pub(crate) struct RunConnection {
     pub(super) shown_concurrency: Option<u32>,
     /// The last request for a review that opened its page.
     pub(crate) shown_review: Option<Arc<ReviewRequested>>,
+}
+
+/// Whether a record of a single session opens as a page to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SessionPage {
+    #[default]
+    Unwanted,
+    /// The units of the record are not known yet.
+    Wanted,
+    /// It is open, and no key was pressed on it.
+    Shown,
 }
 
 /// Names of a recorded run.

@@ -16,6 +16,7 @@ use crate::{
         ContentContext, DrawContext, InspectPlace, Page, SearchPlace, clicked_row, initial_action,
         selected_attempt,
     },
+    reading_order::single_session,
     search_match::{matches, nearest},
     unit_row::last_action,
     widgets::stream,
@@ -61,6 +62,12 @@ impl Page for UnitsPage {
                 StepForward,
                 NextPane,
             ],
+            _ if !connection.is_live
+                && connection.recorded_run.is_none()
+                && single_session(&run_view.state).is_some() =>
+            {
+                &[Open, Read, Play, StepForward, NextPane]
+            }
             _ if !connection.is_live => &[Open, Play, StepForward, NextPane],
             _ if model.is_in_past() => &[Play, StepForward, Open, NextPane],
             _ if connection.is_watching => &[Open, NextPane, NextFailure],
@@ -98,6 +105,7 @@ impl Page for UnitsPage {
             &[
                 RetryFailed,
                 Causes,
+                Read,
                 Mark,
                 More,
                 Fewer,

@@ -24,6 +24,8 @@ fn ascii(text: &str) -> String {
         '←' => '<',
         '→' => '>',
         '▏' => '_',
+        '▸' => '+',
+        '▾' => '-',
         char => char,
     };
     text.chars().map(sign).collect()

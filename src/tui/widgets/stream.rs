@@ -504,18 +504,29 @@ pub(crate) fn row(
     area: Rect,
     buf: &mut Buffer,
 ) {
-    let entries = scene.run_view.state.entries;
-    let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();
     let line = scene
         .cache
         .row(RowId::new(row, scene.run_view))
         .unwrap_or(&unread);
-    let role = row_role(kind, end);
     let mut pen = RowWriter::row(scene, buf, area);
     if area.width >= TIMED && scene.source.origin.has_times {
         pen.cell(StyleRole::Dim, &clock(line.at), 6);
     }
+    action(scene, row, line, is_bookmarked, &mut pen);
+}
+
+/// Paints a row without its time: its sign, what it is, its outcome and its duration.
+pub(crate) fn action(
+    scene: &DrawContext<'_>,
+    row: &StreamRow,
+    line: &RowLine,
+    is_bookmarked: bool,
+    pen: &mut RowWriter<'_>,
+) {
+    let entries = scene.run_view.state.entries;
+    let (kind, end) = (row.kind, row.end(entries));
+    let role = row_role(kind, end);
     pen.skip(usize::from(row.depth.min(6)) * 2);
     // Show the sign of a failure only once, in the row that reports it.
     let shown = if row.is_already_marked() {

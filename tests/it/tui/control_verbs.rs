@@ -122,6 +122,8 @@ const VIEWS: &[&str] = &[
     "zoom",
     "open",
     "inspect",
+    "read",
+    "open-path",
     "compare",
     "tab",
     "counterpart",

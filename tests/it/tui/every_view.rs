@@ -17,7 +17,7 @@ use super::{
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
 /// Keys that open each view from the table of units.
-const VIEWS: [&str; 19] = [
+const VIEWS: [&str; 21] = [
     "",
     "<tab>z",
     "<enter>",
@@ -37,6 +37,8 @@ const VIEWS: [&str; 19] = [
     ":find a<enter>",
     "<enter>5",
     "<enter>5<enter>",
+    "gr",
+    "grG<enter>gg",
 ];
 
 /// The states, by name.

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Stdio};
 use ingestdeck_core::run::Timeline;
 use ingestdeck_records::replay::FileSource;
 use ingestdeck_tui::{
-    ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
+    ExitReason, FirstPage, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
     HomeSessionState, TuiExit,
 };
 
@@ -116,7 +116,7 @@ fn header_counts_runs_that_have_no_row() {
 fn home(content: HomeContent, keys: &str, size: (u16, u16)) -> (ScriptedHost, TuiExit) {
     let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null")).unwrap()));
     let mut options = options();
-    options.home = Some(content);
+    options.first_page = FirstPage::Home(content);
     play(timeline, None, options, ScriptedHost::new(keys, size))
 }
 

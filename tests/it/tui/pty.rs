@@ -24,7 +24,7 @@ fn tui_starts_draws_and_restores_the_terminal() {
         screen.alternate_screen() && screen.bracketed_paste()
     });
     session.press("?");
-    session.shows("Keys of the units");
+    session.shows("Keys of the session");
     session.press("q");
     // The output remains in the scrollback.
     session.until("summary", |screen| {
@@ -56,7 +56,7 @@ fn resize_redraws_the_screen() {
         screen
             .rows(0, 40)
             .nth(2)
-            .is_some_and(|row| row.ends_with("1/1 ┐"))
+            .is_some_and(|row| row.ends_with(" 1/8 ┐"))
     });
     session.signal(Signal::SIGTERM);
     assert_ne!(session.end(), 0);
@@ -91,7 +91,7 @@ fn suspend_without_a_job_control_shell_continues() {
     });
     session.shows("read_raw_span orders.yml");
     session.press("?");
-    session.shows("Keys of the units");
+    session.shows("Keys of the session");
     session.press("q");
     assert_eq!(session.end(), 0);
 }

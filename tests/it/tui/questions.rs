@@ -18,7 +18,7 @@ use ingestdeck_core::{
     },
 };
 use ingestdeck_records::replay::FileSource;
-use ingestdeck_tui::{ExitReason, HomeChoice, KeyOverrides, Keymap, Options};
+use ingestdeck_tui::{ExitReason, FirstPage, HomeChoice, KeyOverrides, Keymap, Options};
 
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
@@ -105,7 +105,7 @@ impl Asked {
                     timeline,
                     None,
                     Options {
-                        home: Some(home::idle()),
+                        first_page: FirstPage::Home(home::idle()),
                         ..options
                     },
                     script,

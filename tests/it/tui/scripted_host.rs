@@ -8,8 +8,8 @@ use std::{
 
 use ingestdeck_core::{control::RunCommand, diagnostic::Problem, run::Timeline};
 use ingestdeck_tui::{
-    self as tui, ColorLevel, EngineChannel, KeyOverrides, Keymap, LiveHandle, NotifyMethod,
-    Options, Theme, ToolPrograms, TtyOptions,
+    self as tui, ColorLevel, EngineChannel, FirstPage, KeyOverrides, Keymap, LiveHandle,
+    NotifyMethod, Options, Theme, ToolPrograms, TtyOptions,
     export::Export,
     host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
     key::{self},
@@ -382,7 +382,7 @@ pub(crate) fn options() -> Options {
         startup_messages: Vec::new(),
         zone: jiff::tz::TimeZone::UTC,
         exit_when: None,
-        home: None,
+        first_page: FirstPage::Units,
         table: Default::default(),
         bookmarks: Default::default(),
     }

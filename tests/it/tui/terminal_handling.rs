@@ -48,7 +48,7 @@ fn shell_has_the_terminal_while_the_program_is_suspended() {
     shell.press(&format!("{} replay {}\r", program(), capture().display()));
     shell.shows(SHOWN);
     shell.press("?");
-    shell.shows("Keys of the units");
+    shell.shows("Keys of the session");
     shell.press("\u{1a}");
     shell.shows("Stopped");
     assert!(!shell.screen.lock().unwrap().screen().alternate_screen());
@@ -56,7 +56,7 @@ fn shell_has_the_terminal_while_the_program_is_suspended() {
     shell.has_prompt();
     shell.press("fg\r");
     // The view is the same as before, and the first key is processed.
-    shell.shows("Keys of the units");
+    shell.shows("Keys of the session");
     shell.press("?");
     shell.shows(SHOWN);
     shell.press("q");
@@ -207,7 +207,6 @@ fn editor_gets_the_terminal_and_returns_it() {
         &[("VISUAL", &editor)],
     );
     session.shows(SHOWN);
-    session.press("\t");
     session.press("E");
     session.shows("editor here");
     assert!(!session.screen.lock().unwrap().screen().alternate_screen());
@@ -220,7 +219,7 @@ fn editor_gets_the_terminal_and_returns_it() {
     // is processed.
     session.shows(SHOWN);
     session.press("?");
-    session.shows("Keys of the actions");
+    session.shows("Keys of the session");
     let seen = fs::read_to_string(seen).unwrap();
     let (mode, text) = seen.split_once('\n').unwrap();
     assert_eq!(mode, "600");
@@ -291,7 +290,7 @@ fn key_typed_while_a_pager_ends_is_processed() {
         session.press("P");
         session.shows(&format!("pager {round}"));
         session.press("\r?");
-        session.shows("Keys of the units");
+        session.shows("Keys of the session");
         session.press("\u{1b}");
         session.shows(SHOWN);
     }
