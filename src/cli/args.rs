@@ -670,7 +670,7 @@ pub(crate) enum LimitName {
 /// `replay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// File, directory of Claude Code sessions, run id (or a unique part of it), `latest`, or `-` for stdin
+    /// File, directory with sessions and other records, run id (or a unique part of it), `latest`, or `-` for stdin
     pub what: String,
     /// Start paused at the first entry
     #[arg(long)]

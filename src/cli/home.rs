@@ -57,10 +57,10 @@ pub(crate) fn home(
     browse(global, &|| collect(global), run)
 }
 
-/// Shows the Claude Code sessions in `folder`, and the one that the user opens there, until the user quits.
+/// Shows the records in `folder`, and the one that the user opens there, until the user quits.
 ///
 /// # Errors
-/// If the folder contains no session, or the terminal cannot be used.
+/// If the folder contains no record, or the terminal cannot be used.
 pub(super) fn choose_session(
     global: &GlobalArgs,
     folder: &Path,
@@ -95,7 +95,7 @@ fn browse(
             // A record that cannot be shown does not end the program.
             HomeChoice::Replay(_)
             | HomeChoice::Watch(_)
-            | HomeChoice::Session(_)
+            | HomeChoice::File(_)
             | HomeChoice::StopSession(_) => match run(&parse(global, &choice)?) {
                 Ok(exit @ Exit::Signal(_)) => return Ok(exit),
                 Ok(_) => {}
@@ -111,6 +111,8 @@ fn browse(
                 );
             }
             HomeChoice::Diff(..)
+            | HomeChoice::Demo
+            | HomeChoice::Init
             | HomeChoice::Resume(_)
             | HomeChoice::Start
             | HomeChoice::RunUnits { .. } => {
@@ -202,10 +204,12 @@ fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
         HomeChoice::Replay(run) => vec!["replay", run],
         HomeChoice::Watch(run) => vec!["attach", run],
         HomeChoice::StopSession(id) => vec!["ctl", "--run", id, "stop-all"],
-        HomeChoice::Session(file) => {
-            path = file.to_string_lossy();
+        HomeChoice::File(file) => {
+            path = with_home_directory(file);
             vec!["replay", "--", &path]
         }
+        HomeChoice::Demo => vec!["demo"],
+        HomeChoice::Init => vec!["init"],
         HomeChoice::Diff(earlier, later) => vec!["diff", earlier, later],
         HomeChoice::Resume(run) => vec!["run", "--resume-run", run],
         HomeChoice::Start => vec!["run"],
@@ -237,10 +241,18 @@ fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
     })
 }
 
+/// The path, with the directory of the user in place of `~`, as a shell does it.
+fn with_home_directory(path: &Path) -> String {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let below_home = home.zip(path.strip_prefix("~").ok());
+    let path = below_home.map_or_else(|| path.to_owned(), |(home, rest)| home.join(rest));
+    path.to_string_lossy().into_owned()
+}
+
 fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
     match (line, choice) {
         (HomeLine::Run(run), HomeChoice::Replay(id) | HomeChoice::Watch(id)) => run.id == *id,
-        (HomeLine::Session(session), HomeChoice::Session(path)) => session.path == *path,
+        (HomeLine::Session(session), HomeChoice::File(path)) => session.path == *path,
         (HomeLine::Session(session), HomeChoice::Watch(id) | HomeChoice::StopSession(id)) => {
             session.background.as_ref() == Some(id)
         }
@@ -311,16 +323,20 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
         )));
     }
     if rest.is_empty() {
-        let help: &[&str] = match (is_project, active.is_empty()) {
-            (true, true) => &["no runs yet"],
-            (true, false) => &["no other runs"],
-            (false, _) => &[
-                "no ktx.yaml here, and no runs",
-                "ingestdeck demo    runs a bundled project with a scripted agent",
-                "ingestdeck init    writes a first ktx.yaml for the sources in this directory",
-            ],
+        let help = match (is_project, active.is_empty()) {
+            (true, true) => "no runs yet",
+            (true, false) => "no other runs",
+            (false, _) => "no ktx.yaml here, and no runs",
         };
-        rest.extend(help.iter().map(|line| HomeLine::Text((*line).to_owned())));
+        rest.push(HomeLine::Text(help.to_owned()));
+    }
+    if listed.is_empty() {
+        let demo = "ingestdeck demo    runs a bundled project with a scripted agent";
+        rest.push(HomeLine::Command(HomeChoice::Demo, demo.to_owned()));
+    }
+    if listed.is_empty() && !is_project {
+        let init = "ingestdeck init    writes a first ktx.yaml for the sources in this directory";
+        rest.push(HomeLine::Command(HomeChoice::Init, init.to_owned()));
     }
     add("runs", rest);
     content.unlisted_runs = unlisted_runs;
@@ -481,7 +497,7 @@ fn home_session(file: &SessionFile, now: Timestamp) -> HomeSession {
     }
 }
 
-/// The list of the sessions in `folder`.
+/// The list of the records in `folder`.
 fn collect_sessions(folder: &Path) -> Result<(HomeContent, Vec<String>), CliError> {
     let list = session_files::list_directory(folder)?;
     let path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
@@ -489,23 +505,40 @@ fn collect_sessions(folder: &Path) -> Result<(HomeContent, Vec<String>), CliErro
         .file_name()
         .map_or_else(|| "/".into(), |name| name.to_string_lossy());
     let now = Timestamp::now();
-    let mut lines = vec![HomeLine::Heading(
-        "Claude Code sessions, newest first".to_owned(),
-    )];
-    lines.extend(
-        list.files
-            .iter()
-            .map(|file| HomeLine::Session(home_session(file, now))),
-    );
+    let is_sessions_only = list.files.iter().all(SessionFile::is_session);
+    let record_word = match is_sessions_only {
+        true => "Claude Code session",
+        false => "record",
+    };
+    let mut lines = vec![HomeLine::Heading(format!("{record_word}s, newest first"))];
+    lines.extend(list.files.iter().map(|file| {
+        let mut session = home_session(file, now);
+        if !file.is_session() {
+            let name = file.path.file_name().unwrap_or(file.path.as_os_str());
+            let name = text::printable(&name.to_string_lossy(), 60).into_owned();
+            session.title = format!("{name}  {}", session.title);
+        }
+        HomeLine::Session(session)
+    }));
     if list.omitted > 0 {
         lines.push(HomeLine::Text(
-            pluralize(list.omitted, "older session") + " left out",
+            pluralize(list.omitted, "older record") + " left out",
         ));
+    }
+    if !list.left_out.is_empty() {
+        let count = list.left_out.len();
+        lines.push(HomeLine::Text(String::new()));
+        lines.push(HomeLine::Heading(format!("{count} left out")));
+        lines.extend(list.left_out.iter().map(|file| HomeLine::LeftOut {
+            path: file.path.clone(),
+            reason: session_files::left_out(file),
+        }));
     }
     let content = HomeContent {
         name: text::printable(&name, 60).into_owned(),
         path: text::printable(&path.to_string_lossy(), 300).into_owned(),
         lines,
+        record_word: Some(record_word),
         ..HomeContent::default()
     };
     Ok((content, Vec::new()))
@@ -614,16 +647,18 @@ mod tests {
             HomeChoice::Replay("0198".to_owned()),
             HomeChoice::Watch("0198".to_owned()),
             HomeChoice::StopSession("d69b0163".to_owned()),
-            HomeChoice::Session(PathBuf::from("-odd name.jsonl")),
+            HomeChoice::File(PathBuf::from("-odd name.jsonl")),
             HomeChoice::Resume("0198".to_owned()),
             HomeChoice::Start,
+            HomeChoice::Demo,
+            HomeChoice::Init,
         ];
         for choice in &choices {
             let cli = parse(&global, choice).unwrap();
             assert!(cli.global.ascii && cli.global.ui == Ui::Tui, "{choice:?}");
             let is_right = match (&cli.command, choice) {
                 (Some(CliCommand::Replay(args)), HomeChoice::Replay(run)) => args.what == *run,
-                (Some(CliCommand::Replay(args)), HomeChoice::Session(path)) => {
+                (Some(CliCommand::Replay(args)), HomeChoice::File(path)) => {
                     Path::new(&args.what) == path
                 }
                 (Some(CliCommand::Attach(args)), HomeChoice::Watch(run)) => {
@@ -638,6 +673,8 @@ mod tests {
                 (Some(CliCommand::Run(args)), HomeChoice::Start) => {
                     args.select.resume.resume_run.is_none()
                 }
+                (Some(CliCommand::Demo(_)), HomeChoice::Demo)
+                | (Some(CliCommand::Init(_)), HomeChoice::Init) => true,
                 _ => false,
             };
             assert!(is_right, "{choice:?}");

@@ -65,7 +65,7 @@ pub(crate) fn replay(
     )
 }
 
-/// Lists the sessions in a directory; on the screen, the user opens them from the list.
+/// Lists the records in a directory; on the screen, the user opens them from the list.
 fn replay_directory(
     global: &GlobalArgs,
     ui: Ui,
@@ -77,7 +77,7 @@ fn replay_directory(
             "{} is a directory, and these options need one record",
             args.what
         ))
-        .with_help("name one of its session files, or leave the options out"));
+        .with_help("name one of its files, or leave the options out"));
     }
     let directory = Path::new(&args.what);
     if ui == Ui::Tui {

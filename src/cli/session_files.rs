@@ -1,4 +1,4 @@
-//! Lists the session files of Claude Code in a directory. [`super::session_watch`] shows one that is being written.
+//! Lists the session files of Claude Code and the other records in a directory. [`super::session_watch`] shows one that is being written.
 
 use std::{
     io::Write as _,
@@ -15,20 +15,25 @@ use super::{
     output, playback_output,
 };
 use ingestdeck_core::text::{self, dollars, pluralize};
-use ingestdeck_records::replay::{OpenError, SessionFile, claude_sessions};
+use ingestdeck_records::replay::{
+    OpenError, SessionFile,
+    claude_sessions::{self, LeftOutFile},
+};
 
 /// Maximum number of sessions in a list.
 pub(super) const MAX_LISTED: usize = 1000;
+/// Maximum number of left out files that are printed.
+const MAX_LEFT_OUT: usize = 100;
 /// Maximum width of a title in a list, in columns.
 const MAX_TITLE_WIDTH: usize = 100;
 
-/// The sessions in a directory, newest first.
+/// The records in a directory, newest first.
 ///
 /// # Errors
-/// If it cannot be read or contains no session file.
+/// If it cannot be read or contains no record.
 pub(super) fn list_directory(directory: &Path) -> Result<claude_sessions::SessionList, CliError> {
     let name = directory.display().to_string();
-    let found = claude_sessions::sessions_in(directory, MAX_LISTED);
+    let found = claude_sessions::records_in(directory, MAX_LISTED);
     let found = found
         .map_err(|error| CliError::failed(format!("cannot read {name}")).with_cause(&error))?;
     found.ok_or_else(|| OpenError::Directory { name }.into())
@@ -42,10 +47,10 @@ pub(super) fn claude_dir() -> Option<PathBuf> {
         .or(home)
 }
 
-/// Prints the sessions in a directory.
+/// Prints the records in a directory, and on stderr what is left out.
 ///
 /// # Errors
-/// If it contains no session file, or stdout cannot be written.
+/// If it contains no record, or stdout cannot be written.
 pub(super) fn print_list(global: &GlobalArgs, ui: Ui, directory: &Path) -> Result<Exit, CliError> {
     let list = list_directory(directory)?;
     let mut out = output::stdout_for(global.ui);
@@ -58,13 +63,30 @@ pub(super) fn print_list(global: &GlobalArgs, ui: Ui, directory: &Path) -> Resul
         printed.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     if list.omitted > 0 {
-        let omitted = pluralize(list.omitted, "older session");
+        let omitted = pluralize(list.omitted, "older record");
         playback_output::print_stderr(&format!(
             "ingestdeck: {omitted} of {} left out",
             directory.display()
         ));
     }
+    if !list.left_out.is_empty() {
+        let count = list.left_out.len();
+        playback_output::print_stderr(&format!("ingestdeck: {count} left out:"));
+        for file in list.left_out.iter().take(MAX_LEFT_OUT) {
+            playback_output::print_stderr(&format!("  {}", left_out(file)));
+        }
+        if let Some(more) = list.left_out.len().checked_sub(MAX_LEFT_OUT + 1) {
+            playback_output::print_stderr(&format!("  and {} more", more + 1));
+        }
+    }
     Ok(Exit::Ok)
+}
+
+/// A file that is left out, with the reason, on one row.
+pub(super) fn left_out(file: &LeftOutFile) -> String {
+    let name = file.path.file_name().unwrap_or(file.path.as_os_str());
+    let name = text::printable(&name.to_string_lossy(), MAX_TITLE_WIDTH).into_owned();
+    format!("{name}: {}", text::one_row(&file.reason, MAX_TITLE_WIDTH))
 }
 
 fn modified_at(file: &SessionFile) -> Option<Timestamp> {
@@ -88,6 +110,7 @@ fn to_json(file: &SessionFile) -> serde_json::Value {
     let mut session = json!({
         "session": session_id(file),
         "path": file.path.to_string_lossy(),
+        "format": file.format,
         "title": file.title,
         "modified_at": modified_at(file).map(|at| at.to_string()),
         "cost_usd": file.cost_usd,
@@ -128,9 +151,13 @@ pub(super) fn title(file: &SessionFile, most: usize) -> String {
         Some(parent) => format!("fork of {}: ", text::printable(parent, 8)),
         None => String::new(),
     };
-    let title = match &file.title {
-        Some(title) => text::printable(&text::one_row(title, most), most).into_owned(),
-        None => "no prompt found".to_owned(),
-    };
-    fork + &title
+    let title = file
+        .title
+        .as_ref()
+        .map(|title| text::printable(&text::one_row(title, most), most).into_owned());
+    if file.is_session() {
+        return fork + title.as_deref().unwrap_or("no prompt found");
+    }
+    let title = title.map(|title| format!(": {title}")).unwrap_or_default();
+    format!("{}{title}", file.format)
 }

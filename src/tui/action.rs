@@ -180,6 +180,7 @@ pub enum UserAction {
     StartRun,
     ResumeRun,
     DiffRuns,
+    OpenPath,
     AcceptChange,
     RejectChange,
     SendBack,

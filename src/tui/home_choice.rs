@@ -11,8 +11,12 @@ pub enum HomeChoice {
     Watch(String),
     /// Stop a background session, by its id.
     StopSession(String),
-    /// Replay a session file.
-    Session(PathBuf),
+    /// Replay a file, or list the records in a directory.
+    File(PathBuf),
+    /// Run the bundled project with a scripted agent.
+    Demo,
+    /// Write a first configuration of a project.
+    Init,
     /// Compare two runs: the earlier one and the later one.
     Diff(String, String),
     /// Run the units of a run that did not succeed.

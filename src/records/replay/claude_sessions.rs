@@ -1,4 +1,4 @@
-//! Finds the session files that Claude Code keeps in the user's directory. Reads only the beginning and the end of each
+//! Finds the session files that Claude Code keeps in the user's directory, and all records in other directories. Reads only the beginning and the end of each
 //! for its title and cost, and forks and their parents as a whole; [`super::detect`] recognizes the files when they are
 //! opened.
 
@@ -15,9 +15,12 @@ use std::{
 };
 
 use super::{
+    detect::{self, InputFormat},
     file_lines::read_range,
+    line_repair,
     session_forks::find_forks,
     session_process::{ActiveSession, running_sessions},
+    zstd_reader::ZSTD_MAGIC,
 };
 use ingestdeck_core::decode::{
     self, LineBody, MessageBlock,
@@ -32,20 +35,26 @@ const END_BYTES: u64 = 64 * 1024;
 const MAX_PLAIN_NAME: usize = 200;
 /// Maximum length of a title in characters.
 const MAX_TITLE_CHARS: usize = 300;
+/// Maximum size of a damaged file that is read to find out whether it can be replayed.
+const MAX_REPAIRED_BYTES: u64 = 16 << 20;
+const SUB_AGENT: &str = "it is the transcript of a sub-agent; its session shows it";
+const SESSION_FILE: &str = InputFormat::SessionFile.description();
 /// Maximum number of project folders that are searched.
 const MAX_FOLDERS: usize = 10_000;
 
 /// Maximum number of files that are read for a list.
 const MAX_CANDIDATES: usize = 10_000;
 
-/// A session file of Claude Code.
+/// A session file of Claude Code, or another record that can be replayed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionFile {
     pub path: PathBuf,
+    /// Name of its format, see [`InputFormat::description`].
+    pub format: &'static str,
     pub modified: SystemTime,
     pub bytes: u64,
-    /// The title that a person chose, else a generated one, else the first prompt; `None` if neither
-    /// end of the file contains one.
+    /// The title that a person chose, else a generated one, else the first prompt; in a capture, else the first text of
+    /// the agent. `None` if neither end of the file contains one.
     pub title: Option<String>,
     /// US dollars, as Claude Code recorded them last, without the cost of the session that it was forked from.
     pub cost_usd: Option<f64>,
@@ -61,6 +70,16 @@ pub struct SessionList {
     pub files: Vec<SessionFile>,
     /// Number of older files that are not in the list.
     pub omitted: usize,
+    /// Files that are not in the list for another reason.
+    pub left_out: Vec<LeftOutFile>,
+}
+
+/// A file or a directory that a list does not contain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOutFile {
+    pub path: PathBuf,
+    /// Why it cannot be opened, or where its content is shown.
+    pub reason: String,
 }
 
 /// The newest sessions that ran in `directory`, at most `limit`. `claude_dir` is the directory of Claude Code. Links,
@@ -96,24 +115,31 @@ pub fn find_active(claude_dir: &Path, id: &str) -> Option<(PathBuf, ActiveSessio
     Some((file, session))
 }
 
-/// The newest sessions in `folder`, at most `limit`: a project folder of Claude Code, or the directory of all of them.
-/// `None` if it contains no session file.
+/// The newest records in `folder`, at most `limit`: a project folder of Claude Code, the directory of all of them, or any
+/// other directory. `None` if it contains no record.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub fn sessions_in(folder: &Path, limit: usize) -> io::Result<Option<SessionList>> {
+pub fn records_in(folder: &Path, limit: usize) -> io::Result<Option<SessionList>> {
     let opened = ScopedDir::open(folder)?;
     let entries = opened.entries()?;
-    let mut found = FoundFiles::default();
-    let folders = entries
-        .into_iter()
-        .filter(|(_, kind)| *kind == FileKind::Directory);
+    let mut found = FoundFiles {
+        has_all_formats: true,
+        ..FoundFiles::default()
+    };
+    let is_directory = |kind: &FileKind| *kind == FileKind::Directory;
+    let folders = entries.into_iter().filter(|(_, kind)| is_directory(kind));
     for (name, _) in folders.take(MAX_FOLDERS) {
-        // The directories in a project folder belong to its sessions.
-        let Some(name) = name.to_str().filter(|name| name.starts_with('-')) else {
+        let Some(name) = name.to_str() else {
             continue;
         };
-        if let Ok(project) = opened.dir(name, None) {
+        // The directories in a project folder belong to its sessions.
+        if !name.starts_with('-') {
+            if !opened.is_file(&format!("{name}.jsonl")) {
+                let reason = "it is a directory".to_owned();
+                found.leave_out(folder.join(name), reason);
+            }
+        } else if let Ok(project) = opened.dir(name, None) {
             found.add(name, &project);
         }
     }
@@ -135,13 +161,25 @@ struct FoundFiles {
     folders: Vec<String>,
     /// Time in seconds since 1970, size, index of the folder, and name.
     files: Vec<(u64, u64, usize, String)>,
+    /// True to list records of every format, and false for sessions only.
+    has_all_formats: bool,
+    left_out: Vec<LeftOutFile>,
 }
 
 impl FoundFiles {
+    /// Adds a file to those that are left out, as far as the list has room.
+    fn leave_out(&mut self, path: PathBuf, reason: String) {
+        if self.left_out.len() < MAX_CANDIDATES {
+            self.left_out.push(LeftOutFile { path, reason });
+        }
+    }
+
     fn add(&mut self, folder: &str, dir: &ScopedDir) {
+        let has_all_formats = self.has_all_formats;
         for (name, kind) in dir.entries().unwrap_or_default() {
-            // Early releases kept the transcripts of sub-agents in the same directory.
-            let is_session = |name: &&str| name.ends_with(".jsonl") && !name.starts_with("agent-");
+            let is_session = |name: &&str| {
+                has_all_formats || name.ends_with(".jsonl") && !name.starts_with("agent-")
+            };
             let Some(name) = name
                 .to_str()
                 .filter(is_session)
@@ -173,25 +211,41 @@ impl FoundFiles {
     ) -> SessionList {
         self.files.sort_by(|one, other| other.cmp(one));
         let running = running_sessions(claude_dir);
+        let (has_all_formats, mut left_out) = (self.has_all_formats, self.left_out);
         let file = |(modified, bytes, folder, name): (u64, u64, usize, String)| {
             let folder = &self.folders[folder];
+            let path = match folder.is_empty() {
+                true => path.join(&name),
+                false => path.join(folder).join(&name),
+            };
             let (file, _) = dir.dir(folder, None).ok()?.open_entry(&name).ok()?;
             let SessionEnds {
                 title,
                 cost_usd,
                 origin,
-            } = SessionEnds::read(&file, bytes)?;
+                format,
+            } = match SessionEnds::read(&file, bytes) {
+                // Early releases kept the transcripts of sub-agents in the same directory.
+                Ok(ends) if ends.is_session() && name.starts_with("agent-") => {
+                    let reason = SUB_AGENT.to_owned();
+                    left_out.push(LeftOutFile { path, reason });
+                    return None;
+                }
+                Ok(ends) if has_all_formats || ends.is_session() => ends,
+                Ok(_) => return None,
+                Err(reason) => {
+                    left_out.push(LeftOutFile { path, reason });
+                    return None;
+                }
+            };
             let session = SessionFile {
+                format,
                 modified: SystemTime::UNIX_EPOCH + Duration::from_secs(modified),
                 active: running
                     .iter()
                     .find(|session| name.strip_suffix(".jsonl") == Some(&*session.id))
                     .cloned(),
-                path: if folder.is_empty() {
-                    path.join(name)
-                } else {
-                    path.join(folder).join(name)
-                },
+                path,
                 bytes,
                 title,
                 cost_usd,
@@ -208,10 +262,22 @@ impl FoundFiles {
             .take(limit)
             .unzip();
         separate_forks(&mut files, &origins);
+        left_out.truncate(MAX_CANDIDATES);
+        if !has_all_formats {
+            left_out.clear();
+        }
         SessionList {
             files,
             omitted: candidates.len(),
+            left_out,
         }
+    }
+}
+
+impl SessionFile {
+    /// True for a session file of Claude Code.
+    pub fn is_session(&self) -> bool {
+        self.format == SESSION_FILE
     }
 }
 
@@ -261,9 +327,10 @@ fn project_name(directory: &Path) -> Option<String> {
     (name.len() <= MAX_PLAIN_NAME).then_some(name)
 }
 
-/// What the beginning and the end of a session file contain.
-#[derive(Debug, Default)]
+/// What the beginning and the end of a record contain.
+#[derive(Debug)]
 struct SessionEnds {
+    format: &'static str,
     title: Option<String>,
     cost_usd: Option<f64>,
     origin: SessionOrigin,
@@ -278,24 +345,70 @@ struct SessionOrigin {
     is_named: bool,
 }
 
+/// The format of a file that is not a session file.
+///
+/// # Errors
+/// The reason why it cannot be replayed.
+fn format_of(file: &File, head: &[u8], length: u64) -> Result<&'static str, String> {
+    let detected = detect::format_of(head, head.len() as u64 == length);
+    // The format of a compressed file is detected when it is opened.
+    if head.starts_with(ZSTD_MAGIC) {
+        return Ok("compressed file");
+    }
+    let repaired = match detected.is_err() && length <= MAX_REPAIRED_BYTES {
+        true => line_repair::repair_file(file, length).ok().flatten(),
+        false => None,
+    };
+    let repaired = repaired.and_then(|repaired| {
+        let head = read_range(&repaired.file, 0, END_BYTES as usize).ok()?;
+        detect::format_of(&head, head.len() as u64 == repaired.length).ok()
+    });
+    repaired.map_or(detected, Ok).map(InputFormat::description)
+}
+
 impl SessionEnds {
-    /// Reads the ends of a file of `length` bytes; `None` if they contain no line of a session.
-    fn read(file: &File, length: u64) -> Option<Self> {
-        let head = read_range(file, 0, END_BYTES as usize).ok()?;
+    fn is_session(&self) -> bool {
+        self.format == SESSION_FILE
+    }
+
+    /// Reads the ends of a file of `length` bytes.
+    ///
+    /// # Errors
+    /// The reason why it cannot be replayed, or belongs to another record.
+    fn read(file: &File, length: u64) -> Result<Self, String> {
+        let range = |from| {
+            read_range(file, from, END_BYTES as usize)
+                .map_err(|error| format!("it cannot be read: {error}"))
+        };
+        let head = range(0)?;
         let rest = length.saturating_sub(END_BYTES).max(END_BYTES.min(length));
-        let tail = read_range(file, rest, END_BYTES as usize).ok()?;
+        let tail = range(rest)?;
         // A line that is cut off is not JSON, so it is skipped.
         let lines = [&head, &tail]
             .into_iter()
             .flat_map(|part| part.split(|byte| *byte == b'\n'));
         let (mut is_session, mut cost_usd, mut started, mut prompt) = (false, None, None, None);
+        let (mut is_own, mut is_sub_agent, mut answer) = (false, false, None);
         let mut title: Option<(TitleSource, String)> = None;
         for line in lines
             .filter(|line| !line.is_empty())
             .map(decode::decode_line)
         {
             is_session |= line.is_session_file;
+            if matches!(line.body, LineBody::User(_) | LineBody::Assistant(_)) {
+                is_sub_agent |= line.is_sidechain;
+                is_own |= !line.is_sidechain;
+            }
             match &line.body {
+                LineBody::Result(result) => cost_usd = result.total_cost_usd.or(cost_usd),
+                LineBody::Assistant(chat) if answer.is_none() => {
+                    answer = chat.blocks.iter().find_map(|block| match block {
+                        MessageBlock::Text(text) => {
+                            Some(text.prefix(8 * MAX_TITLE_CHARS).0.into_owned())
+                        }
+                        _ => None,
+                    });
+                }
                 LineBody::SessionFile(SessionFileLine::Title(source, text))
                     if title.as_ref().is_none_or(|(known, _)| known <= source) =>
                 {
@@ -328,12 +441,22 @@ impl SessionEnds {
                 _ => {}
             }
         }
+        let format = match (is_session, is_sub_agent && !is_own) {
+            (true, true) => {
+                return Err(SUB_AGENT.to_owned());
+            }
+            (true, false) => SESSION_FILE,
+            (false, _) => format_of(file, &head, length)?,
+        };
         let is_named = title.is_some();
+        let answer = answer.filter(|_| !is_session);
         let title = title
             .map(|(_, title)| title)
             .or(prompt)
+            .or(answer)
             .map(|title| title.chars().take(MAX_TITLE_CHARS).collect());
-        is_session.then_some(Self {
+        Ok(Self {
+            format,
             title,
             cost_usd,
             origin: SessionOrigin { started, is_named },
@@ -344,7 +467,7 @@ impl SessionEnds {
 /// The title of the session in `path`, see [`SessionFile::title`].
 pub(super) fn session_title(file: &File) -> Option<String> {
     let length = file.metadata().ok()?.len();
-    SessionEnds::read(file, length)?.title
+    SessionEnds::read(file, length).ok()?.title
 }
 
 #[cfg(test)]
@@ -411,14 +534,69 @@ mod tests {
             recent_sessions(&home.path().join("none"), Path::new("/home/dev"), 9),
             SessionList::default()
         );
-        let listed = sessions_in(&dir, 9).unwrap().unwrap();
+        let listed = records_in(&dir, 9).unwrap().unwrap();
         assert_eq!(listed.files, found(9).files);
-        let all = sessions_in(&home.path().join("projects"), 9)
+        let all = records_in(&home.path().join("projects"), 9)
             .unwrap()
             .unwrap();
         assert_eq!(titles(&all), titles(&listed));
-        assert_eq!(sessions_in(home.path(), 9).unwrap(), None);
-        assert!(sessions_in(&home.path().join("none"), 9).is_err());
+        assert_eq!(records_in(home.path(), 9).unwrap(), None);
+        assert!(records_in(&home.path().join("none"), 9).is_err());
+    }
+
+    #[test]
+    fn records_of_all_formats_are_listed_or_left_out() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path();
+        let side = user("\"do it\"").replacen('{', r#"{"isSidechain":true,"#, 1);
+        let answer = r#"{"type":"assistant","session_id":"s","message":{"content":[{"type":"text","text":"hello"}]}}"#;
+        let result = r#"{"type":"result","session_id":"s","total_cost_usd":0.5}"#;
+        write(dir, "s.jsonl", &user("\"go\""), 90);
+        write(dir, "capture.log", &format!("{answer}\n{result}\n"), 80);
+        write(
+            dir,
+            "two-way",
+            r#"{"t":1,"dir":"in","msg":{"type":"user"}}"#,
+            70,
+        );
+        write(dir, "child.jsonl", &side, 60);
+        write(dir, "notes.md", "# Notes", 50);
+        write(dir, "empty.jsonl", "", 40);
+        write(&dir.join("s"), "x", "", 40);
+        write(&dir.join("other"), "x", "", 40);
+        let list = records_in(dir, 9).unwrap().unwrap();
+        let listed = list.files.iter();
+        let listed: Vec<_> = listed.map(|file| (file.format, file.cost_usd)).collect();
+        assert_eq!(titles(&list), [Some("go"), Some("hello"), None]);
+        assert_eq!(
+            listed,
+            [
+                ("session file", None),
+                ("stream-json capture", Some(0.5)),
+                ("two-way transcript", None)
+            ]
+        );
+        let left_out = list.left_out.iter();
+        let left_out: Vec<_> = left_out
+            .map(|file| {
+                (
+                    file.path.file_name().unwrap().to_str().unwrap(),
+                    &*file.reason,
+                )
+            })
+            .collect();
+        assert_eq!(
+            left_out,
+            [
+                ("other", "it is a directory"),
+                ("child.jsonl", SUB_AGENT),
+                (
+                    "notes.md",
+                    "it contains no line of JSON, and its first line is \"# Notes\""
+                ),
+                ("empty.jsonl", "it is empty"),
+            ]
+        );
     }
 
     #[test]
@@ -436,7 +614,7 @@ mod tests {
         };
         let read = |text: String| {
             write(home.path(), "s.jsonl", &text, 5);
-            let list = sessions_in(home.path(), 1).unwrap().unwrap();
+            let list = records_in(home.path(), 1).unwrap().unwrap();
             (list.files[0].title.clone().unwrap(), list.files[0].cost_usd)
         };
         let prompt = user("\"the prompt\"");

@@ -43,7 +43,7 @@ impl InputFormat {
     }
 
     /// Its name for people.
-    pub fn description(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Self::Tape => "tape",
             Self::Capture => "stream-json capture",
@@ -117,6 +117,26 @@ impl Diagnostic for UnsupportedInput {
             }
             Self::TooLarge { .. } => return None,
         })
+    }
+}
+
+/// The format of a file, for a list. `head` is its beginning, or all of it.
+///
+/// # Errors
+/// Why it cannot be replayed.
+pub(super) fn format_of(head: &[u8], is_whole: bool) -> Result<InputFormat, String> {
+    let extent = match is_whole {
+        true => DetectionExtent::Whole,
+        false => DetectionExtent::Head,
+    };
+    match detect(head, extent) {
+        Ok(detected) if detected.format == InputFormat::Empty => Err("it is empty".to_owned()),
+        // Only a stream may still become a transcript.
+        Ok(detected) if detected.format == InputFormat::JsonLines => {
+            Err(UnsupportedInput::NotATranscript.to_string())
+        }
+        Ok(detected) => Ok(detected.format),
+        Err(refusal) => Err(refusal.to_string()),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     effect::ScreenEffect,
     model::{AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput},
     page::ScreenModel,
-    pages::{bookmarks::actions as bookmarks, review::actions as review},
+    pages::{bookmarks::actions as bookmarks, home::actions as home, review::actions as review},
 };
 use ingestdeck_core::{control::RunCommand, run::state::RunView};
 
@@ -267,6 +267,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         InputPurpose::Deny(call) => return answer::deny(model, run_view, call, text),
         InputPurpose::Say(unit) => return hold::say(model, run_view, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
+        InputPurpose::OpenPath => return home::open_path(&text),
         InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),
         InputPurpose::Reject(_) | InputPurpose::SendBack(_) => {
             return review::submit(model, run_view, purpose, text);

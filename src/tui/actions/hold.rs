@@ -332,6 +332,7 @@ pub(crate) fn ended_subject(
         InputPurpose::Search
         | InputPurpose::Command
         | InputPurpose::FilterUnits
+        | InputPurpose::OpenPath
         | InputPurpose::Bookmark(_) => None,
     }
 }

@@ -59,6 +59,8 @@ pub(crate) enum InputPurpose {
     Command,
     /// Text that listed units contain.
     FilterUnits,
+    /// A file or directory to open from the home screen.
+    OpenPath,
     /// Note of a bookmark.
     Bookmark(Box<Bookmark>),
     /// What a unit should change.

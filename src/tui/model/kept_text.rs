@@ -36,6 +36,7 @@ impl TextPurpose {
             InputPurpose::Search
             | InputPurpose::Command
             | InputPurpose::FilterUnits
+            | InputPurpose::OpenPath
             | InputPurpose::Bookmark(_) => {
                 return None;
             }

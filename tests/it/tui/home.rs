@@ -47,6 +47,7 @@ pub(super) fn content() -> HomeContent {
         name: "orbit".to_owned(),
         path: "/home/dev/orbit".to_owned(),
         is_project: true,
+        record_word: None,
         lines: vec![
             heading("active"),
             run("841906", HomeRunState::Active, "running", "3/24 done"),
@@ -142,6 +143,51 @@ fn home_is_rendered_at_every_size() {
 }
 
 #[test]
+fn typed_path_is_opened() {
+    let path = |keys: &str| match choice(keys) {
+        Some(HomeChoice::File(path)) => path.to_str().map(str::to_owned),
+        _ => None,
+    };
+    assert_eq!(
+        path("o~/one<space>two.jsonl<space><enter>").as_deref(),
+        Some("~/one two.jsonl")
+    );
+    assert_eq!(path("o<enter>"), None);
+    assert_eq!(path("o/tmp<esc>"), None);
+    let screen = home(content(), "o/tmp/a", (80, 24)).0.text();
+    assert!(screen.contains("file or directory: /tmp/a"), "{screen}");
+}
+
+#[test]
+fn demo_and_left_out_files_are_opened() {
+    let lines = || {
+        vec![
+            HomeLine::Heading("runs".to_owned()),
+            HomeLine::Command(HomeChoice::Demo, "ingestdeck demo".to_owned()),
+            HomeLine::Command(HomeChoice::Init, "ingestdeck init".to_owned()),
+            HomeLine::Heading("1 left out".to_owned()),
+            HomeLine::LeftOut {
+                path: "/tmp/README.md".into(),
+                reason: "README.md: it contains no line of JSON".to_owned(),
+            },
+        ]
+    };
+    let chosen = |keys: &str| {
+        let content = HomeContent {
+            lines: lines(),
+            ..content()
+        };
+        choice_of(content, keys)
+    };
+    assert_eq!(chosen("<enter>"), Some(HomeChoice::Demo));
+    assert_eq!(chosen("j<enter>"), Some(HomeChoice::Init));
+    assert_eq!(
+        chosen("jj<enter>"),
+        Some(HomeChoice::File("/tmp/README.md".into()))
+    );
+}
+
+#[test]
 fn enter_opens_what_is_selected() {
     assert_eq!(
         choice("<enter>"),
@@ -152,10 +198,7 @@ fn enter_opens_what_is_selected() {
         Some(HomeChoice::Replay("0198-556478".to_owned()))
     );
     let path = Path::new("/home/dev/.claude/projects/-home-dev-orbit/2.4 MB");
-    assert_eq!(
-        choice("G<enter>"),
-        Some(HomeChoice::Session(path.to_owned()))
-    );
+    assert_eq!(choice("G<enter>"), Some(HomeChoice::File(path.to_owned())));
 }
 
 #[test]
@@ -272,7 +315,7 @@ fn background_sessions_are_watched_answered_and_stopped() {
     assert_eq!(
         chosen,
         [
-            Some(HomeChoice::Session(path.to_owned())),
+            Some(HomeChoice::File(path.to_owned())),
             Some(HomeChoice::Watch(id())),
             None,
             None,

@@ -3,10 +3,10 @@
 use super::{HomeLine, HomePage, HomeRun, HomeRunState};
 use crate::{
     action::{ActionScope, Availability, Unavailable, UserAction, require},
-    action_spec::{ActionSpec, effects},
+    action_spec::{ActionSpec, change, effects},
     effect::ScreenEffect,
     home_choice::HomeChoice,
-    model::ConfirmQuestion,
+    model::{ConfirmQuestion, InputPurpose, LineInput},
     page::ScreenModel,
 };
 use ingestdeck_core::run::state::RunView;
@@ -40,7 +40,27 @@ pub(crate) const ACTIONS: &[ActionSpec] = &[
     .scope(ActionScope::Home)
     .when(|model, _| require(selected_run(model).is_some()))
     .special_hint(|model, _| view(model)?.compared.as_ref().map(|_| "diff with this")),
+    change(
+        UserAction::OpenPath,
+        "open-path",
+        "open path",
+        "open a file, or a directory with records",
+        |model, _| {
+            model.dialogs.line_input = Some(LineInput::new(InputPurpose::OpenPath));
+        },
+    )
+    .scope(ActionScope::Home),
 ];
+
+/// Opens the file or directory that was typed.
+pub(crate) fn open_path(path: &str) -> Vec<ScreenEffect> {
+    let path = path.trim();
+    let choice = HomeChoice::File(path.into());
+    (!path.is_empty())
+        .then_some(ScreenEffect::Choose(choice))
+        .into_iter()
+        .collect()
+}
 
 /// The home screen, if it is shown.
 fn view(model: &ScreenModel) -> Option<&HomePage> {
@@ -58,7 +78,9 @@ pub(super) fn open(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
             HomeChoice::Watch(run.id.clone())
         }
         Some(HomeLine::Run(run)) => HomeChoice::Replay(run.id.clone()),
-        Some(HomeLine::Session(session)) => HomeChoice::Session(session.path.clone()),
+        Some(HomeLine::Session(session)) => HomeChoice::File(session.path.clone()),
+        Some(HomeLine::LeftOut { path, .. }) => HomeChoice::File(path.clone()),
+        Some(HomeLine::Command(choice, _)) => choice.clone(),
         Some(HomeLine::Heading(_) | HomeLine::Text(_)) | None => return Vec::new(),
     };
     vec![ScreenEffect::Choose(choice)]

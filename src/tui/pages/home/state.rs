@@ -1,8 +1,8 @@
-//! The home screen: the runs of the project and recent Claude Code sessions. The caller finds them; this reads no file.
+//! The home screen: the runs of the project, recent Claude Code sessions and other records. The caller finds them; this reads no file.
 
 use std::path::PathBuf;
 
-use crate::model::ScrollList;
+use crate::{home_choice::HomeChoice, model::ScrollList};
 use ingestdeck_core::run::state::UnitStatus;
 
 /// What the home screen lists.
@@ -13,6 +13,8 @@ pub struct HomeContent {
     pub path: String,
     /// True if the directory is a project, so that a run can be started.
     pub is_project: bool,
+    /// What a file is called if the list is that of a directory; `None` on the home screen.
+    pub record_word: Option<&'static str>,
     pub lines: Vec<HomeLine>,
     /// Number of older runs that have no line.
     pub unlisted_runs: usize,
@@ -26,6 +28,14 @@ pub enum HomeLine {
     Heading(String),
     Run(HomeRun),
     Session(HomeSession),
+    /// What Enter starts, as a sentence.
+    Command(HomeChoice, String),
+    /// A file that is not listed as a record. Opening it shows the error.
+    LeftOut {
+        path: PathBuf,
+        /// Its name, and why it is left out.
+        reason: String,
+    },
     /// A sentence where there is nothing to list, or about what is not listed.
     Text(String),
 }
@@ -171,7 +181,7 @@ impl HomePage {
 
 impl HomeLine {
     fn can_open(&self) -> bool {
-        matches!(self, Self::Run(_) | Self::Session(_))
+        !matches!(self, Self::Heading(_) | Self::Text(_))
     }
 }
 

@@ -70,16 +70,15 @@ pub(crate) fn draw_header(scene: &DrawContext<'_>, view: &HomePage, area: Rect, 
         );
         pen.skip(2);
     }
-    pen.put(
-        StyleRole::Dim,
-        &pluralize(
-            view.count(|line| is_run(line, None)) + view.content.unlisted_runs,
-            "run",
-        ),
-    );
-    pen.skip(2);
-    let sessions = view.count(|line| matches!(line, HomeLine::Session(_)));
-    pen.put(StyleRole::Dim, &pluralize(sessions, "Claude Code session"));
+    let word = view.content.record_word;
+    if word.is_none() {
+        let runs = view.count(|line| is_run(line, None)) + view.content.unlisted_runs;
+        pen.put(StyleRole::Dim, &pluralize(runs, "run"));
+        pen.skip(2);
+    }
+    let files = view.count(|line| matches!(line, HomeLine::Session(_)));
+    let word = word.unwrap_or("Claude Code session");
+    pen.put(StyleRole::Dim, &pluralize(files, word));
     let needs_you = |line: &HomeLine| matches!(line, HomeLine::Session(session) if session.state == Some(HomeSessionState::NeedsYou));
     let waiting = view.count(needs_you);
     if waiting > 0 {
@@ -105,10 +104,16 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &HomePage, area: Rect, buf: &m
             HomeLine::Heading(heading) => {
                 RowWriter::row(scene, buf, row).put(StyleRole::Strong, heading)
             }
-            HomeLine::Text(sentence) => {
+            HomeLine::Text(text)
+            | HomeLine::Command(_, text)
+            | HomeLine::LeftOut { reason: text, .. } => {
+                let role = match line {
+                    HomeLine::Command(..) => StyleRole::Text,
+                    _ => StyleRole::Dim,
+                };
                 let mut pen = RowWriter::row(scene, buf, row);
                 pen.skip(2);
-                pen.put(StyleRole::Dim, sentence);
+                pen.put(role, text);
             }
             HomeLine::Run(run) => draw_run(
                 scene,
@@ -173,7 +178,8 @@ fn draw_session(scene: &DrawContext<'_>, session: &HomeSession, area: Rect, buf:
     }
     // The longest state is longer than an age.
     if area.width >= WIDE {
-        pen.cell_right(StyleRole::Dim, &session.size, 18);
+        pen.cell_right(StyleRole::Dim, &session.size, 17);
+        pen.skip(1);
     } else if area.width >= MEDIUM {
         pen.skip(18);
     } else {
