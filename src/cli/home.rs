@@ -7,7 +7,7 @@
 )]
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
@@ -560,8 +560,6 @@ fn age(now: Timestamp, then: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::{super::args::CliCommand, *};
 
     #[test]
