@@ -399,6 +399,10 @@ pub(crate) fn parse_json_events(stream: &str) -> Vec<Value> {
         match (kind, lane) {
             ("run", None) => assert!(event["state"].is_string(), "{line}"),
             ("unit", Some(_)) => assert!(event["state"].is_string(), "{line}"),
+            ("task", Some(_)) => assert!(
+                event["task"].is_string() && event["phase"].is_string(),
+                "{line}"
+            ),
             ("message", Some(_)) => assert!(
                 event["level"].is_string() && event["text"].is_string(),
                 "{line}"
