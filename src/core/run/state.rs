@@ -464,8 +464,8 @@ pub struct AttemptCounts {
     pub context: ContextUsage,
 }
 
-/// What the agent does at the moment: what the model is writing (partial messages), or that nothing is written, and its
-/// tasks.
+/// What the agent does at the moment: what the model is writing (partial messages) or that nothing is written, and the
+/// tasks that it has started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveActivity {
     /// The end of its text, at most 2 KiB.
