@@ -289,11 +289,6 @@ impl<'a> WorkflowItem<'a> {
         })
     }
 
-    /// True if both are the same phase or the same agent.
-    pub fn is_same(&self, other: &Self) -> bool {
-        (self.is_agent, self.index) == (other.is_agent, other.index)
-    }
-
     /// Whether an agent succeeded, once it has ended.
     pub fn outcome(&self) -> Option<bool> {
         match self.state.as_deref() {

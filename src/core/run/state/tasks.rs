@@ -71,7 +71,7 @@ impl TaskState {
 
 impl AgentTask {
     /// True if it runs apart from its call.
-    pub fn is_in_background(&self) -> bool {
+    pub(crate) fn is_in_background(&self) -> bool {
         self.is_background == Some(true)
     }
 
