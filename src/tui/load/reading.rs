@@ -96,6 +96,10 @@ pub(super) fn reading_lines(timeline: &mut Timeline, key: &ReadingKey) -> Readin
     while lines.last().is_some_and(is_blank) {
         lines.pop();
     }
+    // A part of a file often begins between two paragraphs.
+    if is_summary && lines.first().is_some_and(is_blank) {
+        lines.remove(0);
+    }
     if is_summary && lines.len() == 1 && lines.iter().flatten().any(|(_, text)| text == "empty") {
         return Vec::new();
     }
