@@ -149,6 +149,7 @@ fn parse_and_run() -> Exit {
             command,
             "started"
         );
+        settings::install_prices(&cli.global);
         run(&cli)
     });
     let exit = match ran {

@@ -56,6 +56,7 @@ const METADATA: &[&str] = &[
     "calls",
     "cost_usd",
     "cost_partial",
+    "cost_estimate_usd",
     "commit",
     "lost",
 ];

@@ -14,6 +14,7 @@ use ingestdeck_core::{
         SettingValue,
     },
     diagnostic::{Diagnostic, Problem},
+    token_prices,
 };
 use ingestdeck_engine::notifier::NotificationTargets;
 use ingestdeck_ingest::{self as ingest, WarehouseSettings, project::UserPermissions};
@@ -97,6 +98,13 @@ pub(crate) fn permissions(
         settings_file: file,
     };
     Ok((permissions, warnings))
+}
+
+/// Makes the prices in the settings those of the program. Settings with errors have none; the commands that need settings
+/// report the errors.
+pub(super) fn install_prices(global: &GlobalArgs) {
+    let prices = load_layers(global).map(|layers| layers.finish().claude.prices.value);
+    token_prices::set_user_prices(&prices.unwrap_or_default());
 }
 
 /// The share of the context of a model that the raw files of a unit may fill, in percent.

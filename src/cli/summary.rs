@@ -17,7 +17,7 @@ use ingestdeck_core::{
         recorded_decisions::{self, RecordedDecision},
         saved_commits::{SavedCommit, commits_json, newest_commits, saved_commits},
         shared_files::{self, SharedFile},
-        spending::{UnitSpending, run_cost},
+        spending::{CostFigure, UnitSpending, run_cost},
         state::{RECONCILE_KEY, UnitState, UnitStatus},
         verification::RunVerification,
     },
@@ -110,6 +110,7 @@ struct EffortSummary {
     cost_usd: Option<f64>,
     /// True if some attempt has not reported its cost.
     is_cost_partial: bool,
+    shown_cost: CostFigure,
     turns: u64,
     calls: u64,
 }
@@ -274,6 +275,7 @@ impl RunSummary {
                     .units
                     .iter()
                     .any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
+                shown_cost: state.cost_figure(),
                 turns: attempts()
                     .map(|attempt| u64::from(attempt.counts.turns))
                     .sum(),
@@ -420,6 +422,9 @@ impl RunSummary {
             "unread": self.use_of_files.unread.iter().map(|(unit, file)| json!({"unit": unit, "path": file.path, "part": file.part})).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
         });
+        if let Some(estimate) = self.effort.shown_cost.estimate() {
+            event["cost_estimate_usd"] = json!(estimate);
+        }
         if !self.documents.is_empty() {
             let refused = self.documents.refused.iter();
             let refused = refused.map(|(path, why)| json!({"path": path, "reason": why}));
@@ -490,7 +495,7 @@ impl RunSummary {
             let width = output::max_width(MAX_SENTENCE_WIDTH);
             let _ = writeln!(text, "{}", text::printable(&sentence, width));
         }
-        let cost = text::dollars_of_sum(self.effort.cost_usd, self.effort.is_cost_partial);
+        let cost = self.effort.shown_cost;
         let scripted = if state.units.iter().any(|unit| {
             unit.attempts
                 .iter()

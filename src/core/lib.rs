@@ -3,7 +3,7 @@
 //! Everything else is built on this crate. [`tape`] is the record of a run; [`decode`] reads the lines of the agent and
 //! [`actions`] makes events of them; [`units`] decides what runs next and what an attempt is worth; [`run`] folds a
 //! tape into what a screen shows. [`config`], [`control`], [`diagnostic`] and [`text`] are the settings, commands,
-//! messages and text functions that all crates share.
+//! messages and text functions that all crates share, and [`token_prices`] the prices of models.
 //!
 //! # Invariants
 //!
@@ -33,4 +33,5 @@ pub mod exit;
 pub mod run;
 pub mod tape;
 pub mod text;
+pub mod token_prices;
 pub mod units;

@@ -44,8 +44,8 @@ pub fn render_text(
             format_change(&before.totals.failures, &after.totals.failures)
         )),
         Some(format_change(
-            &dollars(before.totals.cost),
-            &dollars(after.totals.cost),
+            &before.totals.shown_cost.dollars(),
+            &after.totals.shown_cost.dollars(),
         )),
         Some(format_change(
             &before.duration.to_string(),

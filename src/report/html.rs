@@ -11,10 +11,11 @@ use ingestdeck_core::{
     run::{
         RunReport,
         report::{AttemptReport, UnitReport},
+        spending::CostFigure,
         state::UnitStatus,
     },
     tape::{Millis, note::AttemptOutcome},
-    text::{self, pluralize},
+    text::pluralize,
 };
 
 /// Maximum widths of names and of sentences, in columns.
@@ -92,10 +93,7 @@ fn figures(out: &mut String, report: &RunReport) {
         ),
         ("turns", totals.turns.to_string()),
         ("time", labels::time(report.duration)),
-        (
-            "cost",
-            text::dollars_of_sum(totals.cost, totals.is_cost_partial),
-        ),
+        ("cost", totals.shown_cost.to_string()),
         ("tokens", labels::tokens(totals.tokens)),
         (
             "agent release",
@@ -335,7 +333,7 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
         )),
         Some(format!(
             "cost {}",
-            text::dollars(attempt.state.counts.cost_usd)
+            CostFigure::of_attempt(&attempt.state).dollars()
         )),
         labels::model_costs(attempt.state.setup.models()),
         Some(format!(

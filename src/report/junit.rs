@@ -10,10 +10,10 @@ use ingestdeck_core::{
     run::{
         RunOutcome, RunReport,
         report::{AttemptReport, UnitReport},
+        spending::CostFigure,
         state::UnitStatus,
     },
     tape::Millis,
-    text,
 };
 
 /// Maximum width of an attribute, in columns.
@@ -221,7 +221,7 @@ fn attempt(attempt: &AttemptReport) -> String {
         .map_or("no verdict", |verdict| verdict.reason.as_str());
     let session = attempt.state.setup.session.as_deref().unwrap_or("?");
     let model = attempt.state.setup.model_name().unwrap_or("?");
-    let cost = text::dollars(attempt.state.counts.cost_usd);
+    let cost = CostFigure::of_attempt(&attempt.state).dollars();
     format!(
         "attempt {}: {outcome} · {} · {} turns, {} calls, {} failed · {cost} · model {model} · session {session}",
         attempt.state.number,

@@ -222,7 +222,7 @@ pub(super) const NONE: &str = "–";
 pub(super) fn cost(unit: &UnitReport) -> String {
     match unit.attempts.is_empty() {
         true => NONE.to_owned(),
-        false => text::dollars_of_sum(unit.spending.cost, unit.spending.partial),
+        false => unit.spending.shown.to_string(),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use ingestdeck_core::{
     run::{RunReport, report::UnitReport, state::UnitStatus},
-    text::{self, pluralize},
+    text::pluralize,
 };
 
 /// Maximum width of a sentence, in columns.
@@ -74,7 +74,7 @@ fn totals(out: &mut String, report: &RunReport) {
         totals.denials,
         pluralize(turns, "turn"),
     );
-    let cost = text::dollars_of_sum(totals.cost, totals.is_cost_partial);
+    let cost = totals.shown_cost;
     let _ = writeln!(
         out,
         "* {} · cost {cost} · tokens {}",

@@ -13,7 +13,7 @@ use ingestdeck_core::{
         quality::{QualityFigure, RunQuality},
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
         saved_commits::{commits_json, saved_commits},
-        spending::sum_costs,
+        spending::{CostFigure, sum_costs},
         state::{TokenCounts, UnitStatus},
         trace::trace_path,
     },
@@ -639,10 +639,20 @@ fn extras(
             "unknownNotes": report.lost.unknown_notes, "torn": report.lost.corrupt_entries,
         },
     });
+    let attempts = units.iter().flat_map(|unit| &unit.attempts);
+    let cost = CostFigure::of(attempts.map(|attempt| &attempt.state));
+    put_estimate(&mut extras, cost);
     if let Some(step) = report.reconcile_unit() {
         extras["reconcile"] = unit_extras(report, step);
     }
     extras
+}
+
+/// Adds the estimate of a cost, if there is one.
+fn put_estimate(extras: &mut Value, cost: CostFigure) {
+    if let Some(estimate) = cost.estimate() {
+        extras["costEstimateUsd"] = json!(estimate);
+    }
 }
 
 /// The figures of a run; null if they are unknown.
@@ -674,6 +684,7 @@ pub(super) fn unit_extras(report: &RunReport, unit: &UnitReport) -> Value {
         "costUsd": unit.spending.cost,
         "attempts": unit.attempts.iter().map(|attempt| attempt_extras(report, attempt)).collect::<Vec<_>>(),
     });
+    put_estimate(&mut extras, unit.spending.shown);
     // Other connections of the run may have the same key; `sharedFiles` uses the keys of the run.
     if unit.ktx_key() != &unit.key {
         extras["unit"] = json!(unit.key);
@@ -721,6 +732,7 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
         "integration": attempt.state.delivery.integration,
         "unsaved": attempt.state.delivery.is_unsaved(),
     });
+    put_estimate(&mut extras, CostFigure::of_attempt(&attempt.state));
     if let Some(record) = attempt.output().and_then(|it| it.verification.as_ref()) {
         extras["verification"] = json!(record);
     }

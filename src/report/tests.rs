@@ -14,7 +14,7 @@ use ingestdeck_core::{
         RunOutcome,
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
         shared_files::SharedFile,
-        spending::UnitSpending,
+        spending::{CostFigure, UnitSpending},
         state::{AttemptCounts, AttemptDelivery, AttemptSetup, AttemptState, UnitStatus},
     },
     tape::{
@@ -736,6 +736,11 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         spending: UnitSpending {
             cost: Some(0.5),
             partial: true,
+            shown: CostFigure {
+                usd: Some(0.5),
+                is_estimate: false,
+                is_partial: true,
+            },
             active_time: Millis(3),
         },
         is_unsaved: false,

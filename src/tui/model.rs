@@ -70,6 +70,7 @@ use ingestdeck_core::{
     run::breakpoint::Breakpoint,
     run::{
         run_forecast::RunForecast,
+        spending::CostFigure,
         state::{
             AttemptId, AttemptState, HoldMode, RecordedIsolation, RowOutcome, RunState, RunView,
             StateVersion, UnitNeed, UnitState, UnitStatus,
@@ -180,12 +181,8 @@ pub struct RunTotals {
     pub turns: u64,
     /// Tokens of all attempts, including cached ones.
     pub tokens: u64,
-    /// Cost in dollars of all attempts that report one.
-    pub cost: f64,
-    /// Attempts whose cost is known.
-    pub priced: usize,
-    /// Attempts whose cost is neither known nor a part of another one's.
-    pub unpriced: usize,
+    /// Cost of all attempts.
+    pub cost: CostFigure,
     pub attempts: usize,
     /// Attempts that ran without proof of isolation, or with a breach.
     pub isolation_breaches: usize,
@@ -224,6 +221,7 @@ impl RunTotals {
     fn compute(state: &RunState) -> Self {
         let mut totals = Self {
             version: Some(state.version()),
+            cost: state.cost_figure(),
             ..Self::default()
         };
         for (place, unit) in state.units.iter().enumerate() {
@@ -240,10 +238,6 @@ impl RunTotals {
                 totals.last_end = totals.last_end.max(attempt.ended_at.unwrap_or_default());
                 totals.turns += u64::from(attempt.counts.turns);
                 totals.tokens = totals.tokens.saturating_add(attempt.counts.tokens.total());
-                totals.cost += attempt.counts.cost_usd.unwrap_or_default();
-                let is_priced = attempt.counts.cost_usd.is_some();
-                totals.priced += usize::from(is_priced);
-                totals.unpriced += usize::from(!is_priced && !attempt.setup.is_cost_included);
                 totals.isolation_breaches += usize::from(matches!(
                     attempt.setup.isolation,
                     RecordedIsolation::Breached(_)

@@ -10,7 +10,7 @@ use super::{
 };
 use ingestdeck_core::{
     run::{
-        spending::UnitSpending,
+        spending::{CostFigure, UnitSpending},
         state::{
             AttemptState, HoldMode, RowKind, RowOutcome, RunState, RunView, StreamRow, UnitState,
             UnitStatus,
@@ -20,7 +20,7 @@ use ingestdeck_core::{
         Millis,
         note::{AttemptOutput, attempt_output::ArtifactTarget},
     },
-    text::{self, dollars},
+    text,
 };
 
 /// Columns of the sign before a name, and of the gap before a reason.
@@ -333,23 +333,21 @@ pub(crate) fn failed_and_refused_calls(
 
 /// The cost of all attempts, with `+` if the cost of some is unknown.
 pub(crate) fn cost(unit: &UnitState, now: Millis) -> String {
-    let spent = UnitSpending::new(unit, now);
-    if let (None, Some(attempt)) = (spent.cost, unit.latest()) {
+    let cost = UnitSpending::new(unit, now).shown;
+    if let (None, Some(attempt)) = (cost.usd, unit.latest()) {
         return attempt_cost(attempt);
     }
-    let more = if spent.cost.is_some() && spent.partial {
-        "+"
-    } else {
-        ""
-    };
-    format!("{}{more}", dollars(spent.cost))
+    let more = if cost.is_partial { "+" } else { "" };
+    format!("{}{more}", cost.dollars())
 }
 
-/// The cost of one attempt. That of a sub-agent is included in the cost of its session.
+/// The cost of one attempt. That of a sub-agent is included in the cost that its session reports.
 pub(crate) fn attempt_cost(attempt: &AttemptState) -> String {
-    match attempt.counts.cost_usd {
-        None if attempt.setup.is_cost_included => "incl.".to_owned(),
-        cost => dollars(cost),
+    let cost = CostFigure::of_attempt(attempt);
+    if cost.usd.is_none() && attempt.setup.is_cost_included {
+        "incl.".to_owned()
+    } else {
+        cost.dollars()
     }
 }
 

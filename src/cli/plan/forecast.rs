@@ -6,25 +6,17 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use ingestdeck_core::{
+    decode::Usage,
     tape::{Millis, UnitKey},
     text::{self, dollars},
+    token_prices::{PricedModel, TokenPrices, find_prices, priced_models},
     units::{
         forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
-        token_estimate::{EstimateRange, TokenEstimate, sum_estimates},
+        token_estimate::{EstimateRange, MAX_RATIO, TokenEstimate, sum_estimates},
     },
 };
 use ingestdeck_ingest::{measure_units, project::Project, work_unit::WorkUnit};
 use ingestdeck_records::store::db::{ModelPrice, PriorEfforts};
-
-/// List prices of a million input tokens by the beginning of the model's name, in US dollars. Of two names with the same
-/// beginning the longer one is first, and of the models of a family the newest one.
-const LIST_PRICES: [(&str, f64); 5] = [
-    ("claude-opus-5-5", 4.0),
-    ("claude-sonnet-5-5", 2.0),
-    ("claude-haiku-4-5", 1.0),
-    ("claude-sonnet-5", 3.0),
-    ("claude-sonnet-4", 3.0),
-];
 
 /// What a plan may cost.
 pub(crate) struct PlanForecast {
@@ -37,11 +29,11 @@ pub(crate) struct PlanForecast {
     price: Option<ModelPriceRange>,
 }
 
-/// The price of a million input tokens of the model, or of the models that it may be.
+/// The prices of the model, or of the models that it may be.
 #[derive(Clone, Debug, PartialEq)]
 struct ModelPriceRange {
-    usd_per_million: EstimateRange<f64>,
-    /// Where it is from: the end of a sentence.
+    prices: EstimateRange<TokenPrices>,
+    /// Where they are from: the end of a sentence.
     origin: String,
 }
 
@@ -49,8 +41,8 @@ impl ModelPriceRange {
     /// The price that earlier runs reported, else the list price; without a `model` those of the models that Claude Code may
     /// choose.
     fn find(model: Option<&str>, reported: &[ModelPrice]) -> Option<Self> {
-        let one = |price: f64, origin: String| Self {
-            usd_per_million: EstimateRange {
+        let one = |price: TokenPrices, origin: String| Self {
+            prices: EstimateRange {
                 low: price,
                 high: price,
             },
@@ -67,30 +59,48 @@ impl ModelPriceRange {
         };
         if let Some(known) = reported.iter().find(|price| is_model(&price.model)) {
             let origin = format!("at what {} cost in earlier runs", known.model);
-            return Some(one(known.usd_per_million, origin));
+            return Some(one(TokenPrices::usual(known.usd_per_million), origin));
         }
         let Some(model) = model else {
+            let [low, high] = UNCHOSEN_MODELS;
             return Some(Self {
-                usd_per_million: EstimateRange {
-                    low: 2.0,
-                    high: 4.0,
+                prices: EstimateRange {
+                    low: find_prices(low)?.prices,
+                    high: find_prices(high)?.prices,
                 },
-                origin: "at list prices from claude-sonnet-5-5 to claude-opus-5-5".to_owned(),
+                origin: format!("at list prices from {low} to {high}"),
             });
         };
-        let (name, price) = LIST_PRICES
-            .iter()
-            .find(|(name, _)| model.starts_with(name) || is_model(name))?;
-        Some(one(*price, format!("at the list price of {name}")))
+        let is_alias = |priced: &&PricedModel| is_model(&priced.name);
+        let priced = find_prices(model).or_else(|| priced_models().iter().find(is_alias))?;
+        let origin = format!("at the list price of {}", priced.name);
+        Some(one(priced.prices, origin))
     }
 
     fn cost(&self, estimate: &TokenEstimate) -> EstimateRange<f64> {
+        let TokenEstimate {
+            input, new, output, ..
+        } = *estimate;
+        let usage = |input: u64, new: u64, output| Usage {
+            cache_read: input.saturating_sub(new),
+            cache_write: new,
+            output,
+            ..Usage::default()
+        };
+        let least = usage(input.low, new.low, output.low);
+        let EstimateRange { low, high } = self.prices;
+        let most = high.cost(&usage(input.high, new.high, output.high));
+        #[expect(clippy::cast_precision_loss, reason = "a small ratio")]
+        let limit = high.cost(&least) * MAX_RATIO as f64;
         EstimateRange {
-            low: estimate.weighted.low * self.usd_per_million.low / 1e6,
-            high: estimate.weighted.high * self.usd_per_million.high / 1e6,
+            low: low.cost(&least),
+            high: most.min(limit),
         }
     }
 }
+
+/// The cheapest and the dearest of the models that Claude Code usually chooses.
+const UNCHOSEN_MODELS: [&str; 2] = ["claude-sonnet-5-5", "claude-opus-5-5"];
 
 impl PlanForecast {
     /// The forecast of `units` with `model`.
@@ -336,7 +346,7 @@ mod tests {
         }];
         let find = |model, reported: &[ModelPrice]| {
             let found = ModelPriceRange::find(model, reported)?;
-            Some((found.usd_per_million.low, found.usd_per_million.high))
+            Some((found.prices.low.input, found.prices.high.input))
         };
         assert_eq!(find(Some("haiku"), &reported), Some((1.5, 1.5)));
         assert_eq!(find(Some("claude-haiku-4-5"), &reported), Some((1.5, 1.5)));
@@ -346,7 +356,7 @@ mod tests {
             find(Some("claude-sonnet-4-5-20250929"), &[]),
             Some((3.0, 3.0))
         );
-        assert_eq!(find(Some("claude-opus-4-1"), &[]), None);
+        assert_eq!(find(Some("claude-opus-6"), &[]), None);
         assert_eq!(find(None, &[]), Some((2.0, 4.0)));
         assert_eq!(find(None, &reported), Some((1.5, 1.5)));
     }

@@ -229,6 +229,8 @@ settings! {
         session_mismatch: MismatchPolicy,
         /// Names of variables that the deny list would withhold.
         pass_env: Vec<String> [ListItems::Variables],
+        /// Prices of models, which precede the built-in ones.
+        prices: Vec<String> [ListItems::Prices],
     }
 
     /// Section `[agent]`: sessions with the agent profile.

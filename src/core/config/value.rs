@@ -5,6 +5,7 @@ use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 use serde_json::Value;
 
 use super::{Setting, SettingOrigin, time_limit::TimeLimitSetting};
+use crate::token_prices::{ENTRY_SYNTAX, PricedModel};
 
 /// A value from any layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -216,6 +217,8 @@ pub(crate) enum ListItems {
     Variables,
     /// Absolute paths, and paths below `~/`.
     Paths,
+    /// Prices of a model, see [`ENTRY_SYNTAX`].
+    Prices,
 }
 
 /// A list of texts. A single text becomes a list of one.
@@ -225,6 +228,7 @@ impl SettingType for Vec<String> {
     fn expected(items: ListItems) -> String {
         let expected = match items {
             ListItems::Any => "a list of texts",
+            ListItems::Prices => return format!("a list of prices: {ENTRY_SYNTAX}"),
             ListItems::Variables => {
                 "a list of names or prefixes (`AWS_*`) of environment variables"
             }
@@ -242,6 +246,7 @@ impl SettingType for Vec<String> {
         let fits = texts.iter().all(|text| match items {
             ListItems::Any => true,
             ListItems::Variables => is_variable_name(text.strip_suffix('*').unwrap_or(text)),
+            ListItems::Prices => PricedModel::parse(text).is_some(),
             ListItems::Paths => text.starts_with('/') || text.starts_with("~/"),
         });
         fits.then_some(texts)

@@ -31,6 +31,7 @@ pub(super) fn read<'a>(
         match key {
             b"message" => message(scan, &mut chat)?,
             b"content" if role == BlockPlacement::InMessage => blocks(scan, &mut chat.blocks)?,
+            b"costUSD" => chat.cost_usd = scan.float()?.filter(|cost| *cost >= 0.0),
             b"error" => chat.error = error_text(scan)?,
             b"api_error" | b"apiError" => chat.api_error = scan.non_empty_text()?,
             b"api_error_status" | b"apiErrorStatus" => chat.api_error_status = scan.count()?,
@@ -124,11 +125,30 @@ pub(super) fn counts(scan: &mut JsonScanner<'_>) -> ScanResult<Option<Usage>> {
             b"output_tokens" => usage.output = scan.count()?.unwrap_or(0),
             b"cache_read_input_tokens" => usage.cache_read = scan.count()?.unwrap_or(0),
             b"cache_creation_input_tokens" => usage.cache_write = scan.count()?.unwrap_or(0),
+            b"cache_creation" => {
+                usage.cache_write_1h = count_in(scan, b"ephemeral_1h_input_tokens")?;
+            }
+            b"server_tool_use" => usage.web_searches = count_in(scan, b"web_search_requests")?,
+            b"speed" => usage.is_fast = scan.text()?.as_deref() == Some("fast"),
+            b"inference_geo" => usage.is_us_only = scan.text()?.as_deref() == Some("us"),
             _ => scan.skip()?,
         }
         Ok(())
     })?;
     Ok(found.then_some(usage))
+}
+
+/// Reads the count `name` of an object; 0 without it.
+fn count_in(scan: &mut JsonScanner<'_>, name: &[u8]) -> ScanResult<u64> {
+    let mut count = 0;
+    scan.object(|scan, key| {
+        match key {
+            key if key == name => count = scan.count()?.unwrap_or(0),
+            _ => scan.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(count)
 }
 
 /// Reads an array of blocks, one block, or one text.

@@ -308,6 +308,8 @@ pub struct ChatLine<'a> {
     /// Content blocks. A string content becomes one text block.
     pub blocks: MessageBlocks<'a>,
     pub usage: Option<Usage>,
+    /// `costUSD`, which early releases wrote into session files.
+    pub cost_usd: Option<f64>,
     /// `message.stop_reason`: null in the stream, filled in session files.
     pub stop_reason: Option<Cow<'a, str>>,
     /// `error` next to the message (`authentication_failed`, `rate_limit`, …).
@@ -386,6 +388,13 @@ pub struct Usage {
     pub output: u64,
     pub cache_read: u64,
     pub cache_write: u64,
+    /// Tokens among `cache_write` that are kept for one hour instead of five minutes.
+    pub cache_write_1h: u64,
+    pub web_searches: u64,
+    /// `speed` is `fast`.
+    pub is_fast: bool,
+    /// `inference_geo` is `us`.
+    pub is_us_only: bool,
 }
 
 /// `stream_event`: the part that it adds to a message.

@@ -12,7 +12,7 @@ mod reported_result;
 pub use self::call_ledger::{CallLedger, CallOutcome};
 use self::{call_ledger::CallCounts, message_usage::MessageUsage, reported_result::ReportedValues};
 use super::{
-    spending::AttemptCost,
+    spending::{AttemptCost, round_cost},
     state::{AttemptCounts, ContextUsage, ModelSpending, TokenCounts},
 };
 use crate::{
@@ -30,6 +30,8 @@ pub struct AttemptReducer {
     stream: StreamState,
     reported: Box<ReportedValues>,
     usage: MessageUsage,
+    /// Messages of sub-agents, for their costs.
+    nested_usage: Option<Box<MessageUsage>>,
     cost: AttemptCost,
     calls: CallLedger,
 }
@@ -124,7 +126,7 @@ impl AttemptReducer {
                     ..
                 }),
             ) => {
-                self.cost.set_session_total(*total_usd, *is_incomplete);
+                self.update_cost(|cost| cost.set_session_total(*total_usd, *is_incomplete));
             }
             _ => {}
         }
@@ -151,9 +153,40 @@ impl AttemptReducer {
         self.usage.turns()
     }
 
-    /// Cost so far in US dollars, known from the first result on.
+    /// Cost so far in US dollars, as the agent reports it: known from the first result on, or in old session files from
+    /// the messages.
     pub fn cost_usd(&self) -> Option<f64> {
-        self.cost.cost()
+        let nested = self.nested_usage.as_deref().map(MessageUsage::costs);
+        let of_messages = || {
+            self.usage
+                .costs()
+                .plus(nested.unwrap_or_default())
+                .reported()
+        };
+        self.cost.cost().or_else(of_messages)
+    }
+
+    /// The reported cost and an estimate of the messages since then; `None` if there are none, or if the price of one is
+    /// unknown.
+    fn estimated_usd(&self) -> Option<f64> {
+        let nested = self.nested_usage.as_deref().map(MessageUsage::open_costs);
+        let open = self.usage.open_costs().plus(nested.unwrap_or_default());
+        let estimate = open.estimate()? + self.cost.cost().unwrap_or_default();
+        Some(round_cost(estimate))
+    }
+
+    /// Handles a report of the cost. One that does not raise it, such as that of a failed request, covers none of
+    /// the messages before it.
+    fn update_cost<T>(&mut self, update: impl FnOnce(&mut AttemptCost) -> T) -> T {
+        let before = self.cost.cost().unwrap_or_default();
+        let updated = update(&mut self.cost);
+        if self.cost.cost().is_some_and(|cost| cost > before) {
+            self.usage.close_costs();
+            if let Some(nested) = &mut self.nested_usage {
+                nested.close_costs();
+            }
+        }
+        updated
     }
 
     /// Cost and tokens for each model so far, known from the first result on.
@@ -179,7 +212,8 @@ impl AttemptReducer {
             refused_by_person,
             declined,
             messages_sent: 0,
-            cost_usd: self.cost.cost(),
+            cost_usd: self.cost_usd(),
+            estimated_usd: self.estimated_usd(),
             tokens: self.usage.tokens(),
             context: ContextUsage {
                 used: self.usage.context_tokens(),
@@ -236,9 +270,15 @@ impl AttemptReducer {
     }
 
     fn assistant(&mut self, chat: &ChatLine<'_>, is_nested: bool) {
-        if !is_nested && !chat.is_synthetic() {
-            self.usage.add_message(chat);
-            self.reported.set_model(chat.model.as_deref());
+        if !chat.is_synthetic() {
+            if !is_nested {
+                self.reported.set_model(chat.model.as_deref());
+            }
+            let usage = match is_nested {
+                true => self.nested_usage.get_or_insert_default(),
+                false => &mut self.usage,
+            };
+            usage.add_message(chat);
         }
         for block in &chat.blocks {
             if let MessageBlock::ToolUse(call) = block {
@@ -289,7 +329,7 @@ impl AttemptReducer {
     fn result<'l>(&mut self, result: &'l ResultLine<'l>, changes: &mut Vec<CallChange<'l>>) {
         self.reported.set_context_window(result);
         let were_totals_own = self.cost.has_own_totals();
-        let is_new_process = self.cost.add_result(result);
+        let is_new_process = self.update_cost(|cost| cost.add_result(result));
         self.reported
             .models
             .add_result(result, is_new_process, were_totals_own);

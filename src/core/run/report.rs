@@ -22,7 +22,7 @@ use super::{
     outcome::RunOutcome,
     recorded_decisions::{RecordedDecision, recorded_decisions},
     shared_files::{self, SharedFile},
-    spending::{UnitSpending, attempt_duration, sum_costs},
+    spending::{CostFigure, UnitSpending, attempt_duration, sum_costs},
     state::{
         self, AttemptState, LossCounts, Publication, RECONCILE_KEY, RunInputs, RunView,
         TokenCounts, UnitStatus,
@@ -97,6 +97,8 @@ pub struct ReportTotals {
     pub cost: Option<f64>,
     /// True if some attempt did not report its cost.
     pub is_cost_partial: bool,
+    /// The cost to show.
+    pub shown_cost: CostFigure,
     pub tokens: TokenCounts,
     pub attempts: usize,
     pub retries: usize,
@@ -451,6 +453,12 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
         .iter()
         .flat_map(|unit| &unit.attempts)
         .filter_map(|attempt| attempt.state.counts.cost_usd);
+    totals.shown_cost = CostFigure::of(
+        units
+            .iter()
+            .flat_map(|unit| &unit.attempts)
+            .map(|attempt| &attempt.state),
+    );
     totals.cost = if totals.attempts == 0 {
         Some(0.0)
     } else {

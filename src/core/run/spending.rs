@@ -1,7 +1,9 @@
 //! The cost and time of an attempt, of a unit over all its attempts, and of a run. Pure.
 
+use std::fmt;
+
 use super::state::{AttemptState, RunState, UnitState};
-use crate::{decode::ResultLine, tape::Millis};
+use crate::{decode::ResultLine, tape::Millis, text::dollars};
 
 /// Cost and active time of a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -10,6 +12,8 @@ pub struct UnitSpending {
     pub cost: Option<f64>,
     /// True if some attempt did not report its cost.
     pub partial: bool,
+    /// The cost to show.
+    pub shown: CostFigure,
     /// Time in which an attempt ran.
     pub active_time: Millis,
 }
@@ -17,7 +21,10 @@ pub struct UnitSpending {
 impl UnitSpending {
     /// Sums the attempts of `unit` until `now`.
     pub fn new(unit: &UnitState, now: Millis) -> Self {
-        let mut spent = Self::default();
+        let mut spent = Self {
+            shown: CostFigure::of(unit.attempts.iter()),
+            ..Self::default()
+        };
         for attempt in &unit.attempts {
             match attempt.counts.cost_usd {
                 Some(cost) => spent.cost = sum_costs(spent.cost.into_iter().chain([cost])),
@@ -38,7 +45,77 @@ impl UnitSpending {
     }
 }
 
+/// A cost to show: as far as it is reported, else an estimate from the prices of the tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CostFigure {
+    /// US dollars; `None` if the cost is unknown.
+    pub usd: Option<f64>,
+    /// True if a part of it is an estimate.
+    pub is_estimate: bool,
+    /// True if the cost of some attempt is unknown.
+    pub is_partial: bool,
+}
+
+impl CostFigure {
+    /// The cost of these attempts together; zero without attempts.
+    pub fn of<'a>(attempts: impl Iterator<Item = &'a AttemptState> + Clone) -> Self {
+        // The cost that a session reports includes its sub-agents, its estimate does not.
+        let covers_sub_agents = attempts
+            .clone()
+            .any(|attempt| attempt.counts.cost_usd.is_some() && !attempt.setup.is_cost_included);
+        let mut sum = Self::default();
+        let mut has_attempts = false;
+        for attempt in attempts {
+            has_attempts = true;
+            let (counts, is_included) = (&attempt.counts, attempt.setup.is_cost_included);
+            match counts.estimated_usd.or(counts.cost_usd) {
+                None => sum.is_partial |= !is_included,
+                Some(_) if is_included && covers_sub_agents && counts.cost_usd.is_none() => {}
+                Some(cost) => {
+                    sum.usd = sum_costs(sum.usd.into_iter().chain([cost]));
+                    sum.is_estimate |= counts.estimated_usd.is_some();
+                }
+            }
+        }
+        if !has_attempts {
+            sum.usd = Some(0.0);
+        }
+        sum
+    }
+
+    /// The cost of one attempt.
+    pub fn of_attempt(attempt: &AttemptState) -> Self {
+        Self::of(std::iter::once(attempt))
+    }
+
+    /// The estimate, if there is one.
+    pub fn estimate(&self) -> Option<f64> {
+        self.usd.filter(|_| self.is_estimate)
+    }
+
+    /// For example `$0.42`, `~$0.42` for an estimate, or `$?`, without a mark for a sum in which costs are missing.
+    pub fn dollars(&self) -> String {
+        let mark = if self.estimate().is_some() { "~" } else { "" };
+        format!("{mark}{}", dollars(self.usd))
+    }
+}
+
+/// For example `≥ ~$0.42`: as [`CostFigure::dollars`], marked if costs are missing.
+impl fmt::Display for CostFigure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.usd.is_some() && self.is_partial {
+            f.write_str("≥ ")?;
+        }
+        f.write_str(&self.dollars())
+    }
+}
+
 impl RunState {
+    /// The cost of all attempts.
+    pub fn cost_figure(&self) -> CostFigure {
+        CostFigure::of(self.units.iter().flat_map(|unit| &unit.attempts))
+    }
+
     /// Duration of the run until `end`, as text. Time in which it had ended until a retry reopened it is not a part of it.
     pub fn duration_text(&self, end: Millis) -> String {
         let duration = end.since(self.time_ended);
@@ -257,6 +334,34 @@ mod tests {
         unit.attempts[0].setup.is_cost_included = true;
         let spending = UnitSpending::new(&unit, Millis(9));
         assert_eq!((spending.cost, spending.partial), (None, false));
+    }
+
+    #[test]
+    fn estimates_of_sub_agents_count_without_a_reported_total() {
+        let attempt = |cost: Option<f64>, estimate: Option<f64>, is_included: bool| {
+            let mut attempt = attempt(0, 0, Some(5), cost);
+            attempt.counts.estimated_usd = estimate;
+            attempt.setup.is_cost_included = is_included;
+            attempt
+        };
+        let text = |attempts: &[AttemptState]| CostFigure::of(attempts.iter()).to_string();
+        let sub_agent = attempt(None, Some(0.25), true);
+        assert_eq!(text(&[]), "$0.00");
+        assert_eq!(text(&[attempt(None, None, false)]), "$?");
+        assert_eq!(text(&[attempt(Some(1.0), None, false)]), "$1.00");
+        assert_eq!(text(&[attempt(Some(1.0), Some(1.5), false)]), "~$1.50");
+        assert_eq!(
+            text(&[attempt(None, Some(1.5), false), attempt(None, None, false)]),
+            "≥ ~$1.50"
+        );
+        assert_eq!(
+            text(&[attempt(Some(1.0), None, false), sub_agent.clone()]),
+            "$1.00"
+        );
+        assert_eq!(
+            text(&[attempt(None, Some(1.0), false), sub_agent]),
+            "~$1.25"
+        );
     }
 
     #[test]

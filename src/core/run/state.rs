@@ -460,6 +460,9 @@ pub struct AttemptCounts {
     pub messages_sent: u32,
     /// US dollars, once the agent reported the cost.
     pub cost_usd: Option<f64>,
+    /// `cost_usd` with an estimate of the messages that no report covers; `None` if there are none, or if the price of
+    /// one is unknown.
+    pub estimated_usd: Option<f64>,
     pub tokens: TokenCounts,
     pub context: ContextUsage,
 }

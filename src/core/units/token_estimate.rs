@@ -1,4 +1,4 @@
-//! Estimates the tokens and the cost of a unit before any unit like it has run, from the sizes of its prompt and files.
+//! Estimates the tokens of a unit before any unit like it has run, from the sizes of its prompt and files.
 //!
 //! An agent sends all that it has received again with each request. The low estimate is an agent that reads several files in
 //! a turn and then writes; the high one reads them one by one and searches and checks before it writes. The range is at
@@ -13,9 +13,7 @@ const FURTHER_TURNS: (u64, u64) = (2, 8);
 /// Tokens that each turn adds to the session, besides files: calls and their replies.
 const TURN_TOKENS: (u64, u64) = (150, 700);
 /// Largest ratio of the high to the low estimate.
-const MAX_RATIO: u64 = 4;
-/// Price of a token relative to an input token: read from the cache, written to the cache, output.
-pub const RELATIVE_PRICES: [f64; 3] = [0.1, 1.25, 5.0];
+pub const MAX_RATIO: u64 = 4;
 
 /// The sizes of a unit in bytes, before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,10 +43,10 @@ pub struct TokenEstimate {
     pub context: u64,
     /// Input tokens of all requests, cached ones included.
     pub input: EstimateRange<u64>,
+    /// Input tokens that are sent for the first time; the cache has the others.
+    pub new: EstimateRange<u64>,
     /// Output tokens of all requests.
     pub output: EstimateRange<u64>,
-    /// Cost in input tokens: other kinds of tokens count by their relative price.
-    pub weighted: EstimateRange<f64>,
 }
 
 impl UnitSize {
@@ -83,17 +81,15 @@ impl UnitSize {
             high: high.turns() * TURN_TOKENS.1 / 2 + files / 4,
         };
         // In the low estimate the cache still has the shared prompt from another unit.
-        let least = weigh(input.low, own + files, output.low);
-        let most = weigh(input.high, shared + own + files + more, output.high);
-        let weighted = EstimateRange {
-            low: least,
-            high: most.min(least * MAX_RATIO as f64),
+        let new = EstimateRange {
+            low: (own + files).min(input.low),
+            high: (shared + own + files + more).min(input.high),
         };
         TokenEstimate {
             context: shared + own + files,
             input,
+            new,
             output,
-            weighted,
         }
     }
 }
@@ -123,13 +119,6 @@ impl SessionShape {
     }
 }
 
-/// `input` tokens of which `new` are sent for the first time, and `output` tokens, in input tokens of the same price.
-#[expect(clippy::cast_precision_loss, reason = "tokens are far below 2^52")]
-fn weigh(input: u64, new: u64, output: u64) -> f64 {
-    let [read, write, out] = RELATIVE_PRICES;
-    input.saturating_sub(new) as f64 * read + new as f64 * write + output as f64 * out
-}
-
 /// The sum of `estimates`, with the largest context.
 pub fn sum_estimates(estimates: impl Iterator<Item = TokenEstimate>) -> TokenEstimate {
     estimates.fold(TokenEstimate::default(), |sum, of| TokenEstimate {
@@ -142,9 +131,9 @@ pub fn sum_estimates(estimates: impl Iterator<Item = TokenEstimate>) -> TokenEst
             low: sum.output.low + of.output.low,
             high: sum.output.high + of.output.high,
         },
-        weighted: EstimateRange {
-            low: sum.weighted.low + of.weighted.low,
-            high: sum.weighted.high + of.weighted.high,
+        new: EstimateRange {
+            low: sum.new.low + of.new.low,
+            high: sum.new.high + of.new.high,
         },
     })
 }
@@ -192,7 +181,7 @@ mod tests {
             prop_assert!(of.context <= of.input.low && of.input.low <= of.input.high);
             prop_assert!(of.input.high <= MAX_RATIO * of.input.low);
             prop_assert!(of.output.low <= of.output.high);
-            prop_assert!(of.weighted.low <= of.weighted.high && of.weighted.high <= 4.0 * of.weighted.low);
+            prop_assert!(of.new.low <= of.new.high && of.new.low <= of.input.low && of.new.high <= of.input.high);
             let double = sum_estimates([of, of].into_iter());
             prop_assert_eq!((double.input.low, double.context), (2 * of.input.low, of.context));
         }

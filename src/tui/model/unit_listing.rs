@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{RunTotals, unit_filter};
 use ingestdeck_core::{
     run::{
-        spending::UnitSpending,
+        spending::{CostFigure, UnitSpending},
         state::{RECONCILE_KEY, RunState, UnitNeed, UnitState, UnitStatus},
     },
     text,
@@ -191,7 +191,9 @@ impl UnitSort {
         let attempt = unit.latest();
         match self {
             Self::Plan | Self::Key => None,
-            Self::Cost => attempt.and_then(|_| UnitSpending::new(unit, state.last_entry_at).cost),
+            Self::Cost => {
+                attempt.and_then(|_| UnitSpending::new(unit, state.last_entry_at).shown.usd)
+            }
             #[expect(
                 clippy::cast_precision_loss,
                 reason = "milliseconds of a run are far below 2^52"
@@ -248,8 +250,8 @@ pub(crate) struct ConnectionProgress {
 pub(crate) struct UnitCounts {
     /// Units by status, in the order of [`RunTotals::ORDER`].
     pub statuses: [usize; RunTotals::ORDER.len()],
-    /// Cost in dollars of the attempts that report one.
-    pub cost: Option<f64>,
+    /// Cost of the attempts whose cost is known or estimated.
+    pub cost: CostFigure,
 }
 
 impl UnitCounts {
@@ -260,8 +262,10 @@ impl UnitCounts {
         {
             self.statuses[place] += 1;
         }
-        if let Some(cost) = UnitSpending::new(unit, state.last_entry_at).cost {
-            self.cost = Some(self.cost.unwrap_or_default() + cost);
+        let cost = UnitSpending::new(unit, state.last_entry_at).shown;
+        if let Some(usd) = cost.usd.filter(|_| !unit.attempts.is_empty()) {
+            self.cost.usd = Some(self.cost.usd.unwrap_or_default() + usd);
+            self.cost.is_estimate |= cost.is_estimate;
         }
     }
 

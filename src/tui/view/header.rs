@@ -591,12 +591,9 @@ fn cost(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         return Vec::new();
     }
     // Mark a sum that lacks the cost of some attempts.
-    let more = if totals.priced > 0 && totals.unpriced > 0 {
-        "+"
-    } else {
-        ""
-    };
-    let cost = dollars((totals.priced > 0).then_some(totals.cost));
+    let is_incomplete = totals.cost.usd.is_some() && totals.cost.is_partial;
+    let more = if is_incomplete { "+" } else { "" };
+    let cost = totals.cost.dollars();
     let forecast = scene.model.forecast().forecast;
     let whole = forecast
         .cost

@@ -13,12 +13,16 @@ const LAYERS: &[(&str, &[Layer])] = &[
             ("diagnostic", &[]),
             ("tape", &["diagnostic"]),
             ("exit", &["tape"]),
-            ("config", &["diagnostic"]),
-            ("text", &["tape"]),
             ("decode", &[]),
+            ("token_prices", &["decode"]),
+            ("config", &["diagnostic", "token_prices"]),
+            ("text", &["tape"]),
             ("actions", &["decode", "diagnostic", "text"]),
             ("control", &["config", "tape"]),
-            ("units", &["tape", "config", "control", "text"]),
+            (
+                "units",
+                &["tape", "config", "control", "text", "token_prices"],
+            ),
             (
                 "run",
                 &[
@@ -30,6 +34,7 @@ const LAYERS: &[(&str, &[Layer])] = &[
                     "actions",
                     "units",
                     "control",
+                    "token_prices",
                 ],
             ),
         ],

@@ -202,3 +202,107 @@ fn context_is_known_from_the_window_of_its_model() {
         assert_eq!(reducer.counts().context.percent(), expected, "{line}");
     }
 }
+
+/// The reported cost and the estimate after these lines.
+fn costs(lines: &[&str]) -> (Option<f64>, Option<f64>) {
+    let mut reducer = AttemptReducer::new(TurnTracker::default());
+    for line in lines {
+        reducer.push(&decode::decode_line(line.as_bytes()));
+    }
+    let counts = reducer.counts();
+    (counts.cost_usd, counts.estimated_usd)
+}
+
+/// A line of a message with so many input tokens of `model`.
+fn message(id: &str, model: &str, input: u64, fields: &str) -> String {
+    format!(
+        r#"{{"type":"assistant","message":{{"id":"{id}","model":"{model}","usage":{{"input_tokens":{input}}},"content":[]}}{fields}}}"#
+    )
+}
+
+const OPUS: &str = "claude-opus-5-5";
+
+#[test]
+fn messages_after_the_last_report_are_estimated_once() {
+    let (one, two) = (
+        message("a", OPUS, 1_000_000, ""),
+        message("b", OPUS, 500_000, ""),
+    );
+    let nested = message("n", OPUS, 250_000, r#","parent_tool_use_id":"t""#);
+    let result = r#"{"type":"result","subtype":"success","total_cost_usd":4.5}"#;
+    assert_eq!(costs(&[&one, &one]), (None, Some(4.0)));
+    assert_eq!(costs(&[&one, &two, &one]), (None, Some(6.0)));
+    assert_eq!(costs(&[&one, &nested, &nested]), (None, Some(5.0)));
+    assert_eq!(costs(&[&one, &nested, result]), (Some(4.5), None));
+    assert_eq!(costs(&[&one, result, &two]), (Some(4.5), Some(6.5)));
+    let failed = r#"{"type":"result","subtype":"error","total_cost_usd":0}"#;
+    assert_eq!(costs(&[&one, failed]), (Some(0.0), Some(4.0)));
+    let many: Vec<String> = (0..100)
+        .map(|id| message(&format!("m{id}"), OPUS, 1_000_000, ""))
+        .collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert_eq!(costs(&many), (None, Some(400.0)));
+}
+
+#[test]
+fn session_total_replaces_the_estimate() {
+    let total = |usd: &str| {
+        format!(
+            r#"{{"type":"cost-state","sessionId":"s","totalCostUSD":{usd},"hasUnknownModelCost":false}}"#
+        )
+    };
+    let (one, two) = (
+        message("a", OPUS, 1_000_000, r#","sessionId":"s""#),
+        message("b", OPUS, 500_000, r#","sessionId":"s""#),
+    );
+    assert_eq!(costs(&[&one, &total("4.1")]), (Some(4.1), None));
+    assert_eq!(costs(&[&one, &total("4.1"), &two]), (Some(4.1), Some(6.1)));
+    assert_eq!(
+        costs(&[&one, &total("4.1"), &two, &total("6.2")]),
+        (Some(6.2), None)
+    );
+}
+
+#[test]
+fn message_of_an_unknown_model_leaves_the_cost_unknown() {
+    let (known, unknown) = (
+        message("a", OPUS, 1_000, ""),
+        message("b", "claude-opus-6", 1_000, ""),
+    );
+    assert_eq!(costs(&[&unknown]), (None, None));
+    assert_eq!(costs(&[&known, &unknown]), (None, None));
+    let nothing = message("c", "claude-opus-6", 0, "");
+    assert_eq!(costs(&[&known, &nothing]), (None, Some(0.004)));
+}
+
+#[test]
+fn cost_of_each_message_in_an_old_file_is_reported() {
+    let (one, two) = (
+        message("a", "claude-opus-6", 9, r#","costUSD":0.25"#),
+        message("b", OPUS, 1_000_000, r#","costUSD":0.5"#),
+    );
+    let open = message("c", OPUS, 1_000_000, "");
+    assert_eq!(costs(&[&one, &one, &two]), (Some(0.75), None));
+    assert_eq!(costs(&[&one, &open]), (None, Some(4.25)));
+}
+
+#[test]
+fn kinds_of_tokens_of_a_message_are_decoded() {
+    let line = r#"{"type":"assistant","message":{"id":"a","usage":{"input_tokens":1,"cache_creation_input_tokens":9,
+        "cache_creation":{"ephemeral_5m_input_tokens":2,"ephemeral_1h_input_tokens":7},
+        "server_tool_use":{"web_search_requests":3,"web_fetch_requests":1},"speed":"fast","inference_geo":"us"}}}"#;
+    let line = decode::decode_line(line.as_bytes());
+    let LineBody::Assistant(chat) = &line.body else {
+        panic!("{line:?}")
+    };
+    let usage = Usage {
+        input: 1,
+        cache_write: 9,
+        cache_write_1h: 7,
+        web_searches: 3,
+        is_fast: true,
+        is_us_only: true,
+        ..Usage::default()
+    };
+    assert_eq!(chat.usage, Some(usage));
+}

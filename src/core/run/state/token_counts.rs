@@ -47,6 +47,7 @@ impl From<Usage> for TokenCounts {
             output,
             cache_read,
             cache_write,
+            ..
         } = usage;
         Self {
             input,

@@ -11,7 +11,7 @@ use super::{Db, DbError, from_json, run_id, to_i64, to_u64};
 use crate::store::index_rows::{FileIndexRow, FileState, UnitFileResult};
 use ingestdeck_core::{
     tape::{Millis, RunId, UnitKey, note::attempt_output::UnreadFile},
-    units::token_estimate::RELATIVE_PRICES,
+    token_prices::USUAL_RATIOS,
 };
 
 /// What one run recorded about a file.
@@ -357,7 +357,7 @@ impl Db {
              FROM model_usage JOIN runs USING (run)
              WHERE NOT runs.scripted AND model_usage.cost_usd > 0
              GROUP BY model ORDER BY max(run) DESC, sum(model_usage.cost_usd) DESC LIMIT 20",
-            RELATIVE_PRICES,
+            USUAL_RATIOS,
             |row| {
                 let price: Option<f64> = row.get(1)?;
                 let model = row.get(0)?;

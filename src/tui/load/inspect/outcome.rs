@@ -15,6 +15,7 @@ use ingestdeck_core::{
     decode,
     run::{
         Timeline, recorded_decisions,
+        spending::CostFigure,
         state::{AttemptState, RowKind, RowOutcome, StreamRow, UnitState},
     },
     tape::{
@@ -391,7 +392,8 @@ fn cost_text(attempt: &AttemptState) -> String {
     } else {
         format!(" ({})", models.join(", "))
     };
-    format!("{}{parts}", dollars(attempt.counts.cost_usd))
+    let cost = CostFigure::of_attempt(attempt).dollars();
+    format!("{cost}{parts}")
 }
 
 fn figures(timeline: &Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {

@@ -19,7 +19,7 @@ use crate::{
 };
 use ingestdeck_core::{
     run::state::{UnitNeed, UnitState, UnitStatus},
-    text::{self, dollars},
+    text,
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
@@ -333,8 +333,8 @@ fn put_counts(scene: &DrawContext<'_>, counts: &UnitCounts, pen: &mut RowWriter<
             &format!("  {}{number}", scene.theme.glyphs.status(status)),
         );
     }
-    if counts.cost.is_some() {
-        pen.put(StyleRole::Dim, &format!("  {}", dollars(counts.cost)));
+    if counts.cost.usd.is_some() {
+        pen.put(StyleRole::Dim, &format!("  {}", counts.cost.dollars()));
     }
 }
 
