@@ -66,6 +66,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     claude.use_api_billing = false  # default
     claude.session_mismatch = "error"  # default
     claude.pass_env = []  # default
+    claude.prices = []  # default
     agent.allowed_tools = ["Read", "Edit", "Write", "Bash", "Glob", "Grep"]  # default
     agent.max_turns = 50  # default
     # agent.model is not set  # default

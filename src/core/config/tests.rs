@@ -41,6 +41,7 @@ fn default_config_has_documented_values() {
     claude.use_api_billing = false  # default
     claude.session_mismatch = "error"  # default
     claude.pass_env = []  # default
+    claude.prices = []  # default
     agent.allowed_tools = ["Read", "Edit", "Write", "Bash", "Glob", "Grep"]  # default
     agent.max_turns = 50  # default
     # agent.model is not set  # default

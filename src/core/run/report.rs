@@ -460,6 +460,7 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
             .map(|attempt| &attempt.state),
     );
     totals.cost = if totals.attempts == 0 {
+        totals.shown_cost.usd = Some(0.0);
         Some(0.0)
     } else {
         sum_costs(costs)

@@ -57,16 +57,14 @@ pub struct CostFigure {
 }
 
 impl CostFigure {
-    /// The cost of these attempts together; zero without attempts.
+    /// The cost of these attempts together; unknown without attempts.
     pub fn of<'a>(attempts: impl Iterator<Item = &'a AttemptState> + Clone) -> Self {
         // The cost that a session reports includes its sub-agents, its estimate does not.
         let covers_sub_agents = attempts
             .clone()
             .any(|attempt| attempt.counts.cost_usd.is_some() && !attempt.setup.is_cost_included);
         let mut sum = Self::default();
-        let mut has_attempts = false;
         for attempt in attempts {
-            has_attempts = true;
             let (counts, is_included) = (&attempt.counts, attempt.setup.is_cost_included);
             match counts.estimated_usd.or(counts.cost_usd) {
                 None => sum.is_partial |= !is_included,
@@ -76,9 +74,6 @@ impl CostFigure {
                     sum.is_estimate |= counts.estimated_usd.is_some();
                 }
             }
-        }
-        if !has_attempts {
-            sum.usd = Some(0.0);
         }
         sum
     }
@@ -111,9 +106,15 @@ impl fmt::Display for CostFigure {
 }
 
 impl RunState {
-    /// The cost of all attempts.
+    /// The cost of all attempts; zero without attempts.
     pub fn cost_figure(&self) -> CostFigure {
-        CostFigure::of(self.units.iter().flat_map(|unit| &unit.attempts))
+        let mut attempts = self.units.iter().flat_map(|unit| &unit.attempts).peekable();
+        let usd = attempts.peek().is_none().then_some(0.0);
+        let sum = CostFigure::of(attempts);
+        CostFigure {
+            usd: sum.usd.or(usd),
+            ..sum
+        }
     }
 
     /// Duration of the run until `end`, as text. Time in which it had ended until a retry reopened it is not a part of it.
@@ -346,7 +347,7 @@ mod tests {
         };
         let text = |attempts: &[AttemptState]| CostFigure::of(attempts.iter()).to_string();
         let sub_agent = attempt(None, Some(0.25), true);
-        assert_eq!(text(&[]), "$0.00");
+        assert_eq!(text(&[]), "$?");
         assert_eq!(text(&[attempt(None, None, false)]), "$?");
         assert_eq!(text(&[attempt(Some(1.0), None, false)]), "$1.00");
         assert_eq!(text(&[attempt(Some(1.0), Some(1.5), false)]), "~$1.50");

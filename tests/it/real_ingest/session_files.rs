@@ -201,3 +201,54 @@ fn running_session_is_followed_to_its_end() {
         "{followed:#?}"
     );
 }
+
+/// Usage with every kind of tokens that has its own price.
+fn usage(scale: u64) -> Value {
+    json!({
+        "input_tokens": 1_007 * scale, "output_tokens": 203 * scale, "cache_read_input_tokens": 5_021 * scale,
+        "cache_creation_input_tokens": 713 * scale,
+        "cache_creation": {"ephemeral_5m_input_tokens": 413 * scale, "ephemeral_1h_input_tokens": 300 * scale},
+        "server_tool_use": {"web_search_requests": scale, "web_fetch_requests": 0},
+    })
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn estimated_cost_is_the_total_of_the_cli() {
+    let models = [
+        "claude-opus-5-5",
+        "claude-sonnet-5-5",
+        "claude-haiku-5-5",
+        "claude-haiku-4-5-20251001",
+        "claude-fable-5-2",
+    ];
+    for model in models {
+        let [nested, main] = routes(ApiTurn::answer("second answer"));
+        let deck = TestProject::new([
+            nested.with_usage(&[usage(1), usage(2)]),
+            main.with_usage(&[usage(3), usage(4), usage(5), usage(6)]),
+        ]);
+        let args = ["--model", model, "--session-id", SESSION];
+        let reported = result(&deck, &[&args[..], &["--", "where are refunds"]].concat());
+        let total = reported["total_cost_usd"].as_f64().unwrap();
+        let file = session_file(&deck);
+        // As after a kill, and as releases write it that record no total.
+        let text = fs::read_to_string(&file).unwrap();
+        let kept: String = text
+            .lines()
+            .filter(|line| !line.contains(r#""type":"cost-state""#))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        fs::write(&file, kept).unwrap();
+        let played = deck.play(&["replay", "--ui", "json", file.to_str().unwrap()]);
+        let summary = &played.events().pop().unwrap()["event"];
+        let estimate = summary["cost_estimate_usd"].as_f64();
+        assert_eq!(summary["cost_usd"], Value::Null, "{model}: {summary}");
+        assert!(
+            estimate.is_some_and(|estimate| (estimate / total - 1.0).abs() < 0.01),
+            "{model}: {estimate:?} instead of {total}"
+        );
+        let lines = deck.play(&["replay", "--ui", "lines", file.to_str().unwrap()]);
+        assert!(lines.stdout.contains("· ~$"), "{lines:#?}");
+    }
+}

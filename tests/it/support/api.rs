@@ -49,6 +49,14 @@ impl ApiRoute {
         }
     }
 
+    /// Sets the `usage` of the turns, in order.
+    pub(crate) fn with_usage(mut self, usages: &[Value]) -> Self {
+        for (turn, usage) in self.turns.iter_mut().zip(usages) {
+            turn.usage = Some(usage.clone());
+        }
+        self
+    }
+
     /// A route for all requests.
     pub(crate) fn any(turns: impl IntoIterator<Item = ApiTurn>) -> Self {
         Self::on("", turns)

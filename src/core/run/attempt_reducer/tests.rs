@@ -234,7 +234,8 @@ fn messages_after_the_last_report_are_estimated_once() {
     assert_eq!(costs(&[&one, &two, &one]), (None, Some(6.0)));
     assert_eq!(costs(&[&one, &nested, &nested]), (None, Some(5.0)));
     assert_eq!(costs(&[&one, &nested, result]), (Some(4.5), None));
-    assert_eq!(costs(&[&one, result, &two]), (Some(4.5), Some(6.5)));
+    let init = r#"{"type":"system","subtype":"init"}"#;
+    assert_eq!(costs(&[&one, result, init, &two]), (Some(4.5), Some(6.5)));
     let failed = r#"{"type":"result","subtype":"error","total_cost_usd":0}"#;
     assert_eq!(costs(&[&one, failed]), (Some(0.0), Some(4.0)));
     let many: Vec<String> = (0..100)
