@@ -21,7 +21,7 @@ pub const ENTRY_SYNTAX: &str =
 
 /// Prices of a million tokens in US dollars.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TokenPrices {
+pub struct ModelPrices {
     pub input: f64,
     pub output: f64,
     pub cache_read: f64,
@@ -36,11 +36,11 @@ pub struct TokenPrices {
 pub struct PricedModel {
     /// Name without provider and date.
     pub name: Cow<'static, str>,
-    pub prices: TokenPrices,
+    pub prices: ModelPrices,
     /// Prices in fast mode, for models that have one.
-    fast: Option<TokenPrices>,
+    fast: Option<ModelPrices>,
     /// Prices of a request with more input tokens than this, cached ones included.
-    long_prompt: Option<(u64, TokenPrices)>,
+    long_prompt: Option<(u64, ModelPrices)>,
     /// US dollars for a thousand web searches.
     web_search: f64,
 }
@@ -110,7 +110,7 @@ fn base_name(model: &str) -> &str {
     name.strip_suffix("-0").unwrap_or(name)
 }
 
-impl TokenPrices {
+impl ModelPrices {
     /// Prices with the usual ratios to that of input tokens.
     pub const fn usual(input: f64) -> Self {
         let [read, write, output] = USUAL_RATIOS;
@@ -152,7 +152,7 @@ impl PricedModel {
     const fn listed(name: &'static str, input: f64, cache_read: f64) -> Self {
         Self {
             name: Cow::Borrowed(name),
-            prices: TokenPrices::listed(input, cache_read),
+            prices: ModelPrices::listed(input, cache_read),
             fast: None,
             long_prompt: None,
             web_search: 10.0,
@@ -160,12 +160,12 @@ impl PricedModel {
     }
 
     const fn with_fast(mut self, input: f64, cache_read: f64) -> Self {
-        self.fast = Some(TokenPrices::listed(input, cache_read));
+        self.fast = Some(ModelPrices::listed(input, cache_read));
         self
     }
 
     const fn with_long_prompt(mut self, above: u64, input: f64, cache_read: f64) -> Self {
-        self.long_prompt = Some((above, TokenPrices::listed(input, cache_read)));
+        self.long_prompt = Some((above, ModelPrices::listed(input, cache_read)));
         self
     }
 
@@ -193,10 +193,10 @@ impl PricedModel {
         }
         let [input, output, cache_read, write_5m, write_1h, web_search] = given;
         let input = input?;
-        let usual = Self::listed("", input, TokenPrices::usual(input).cache_read);
+        let usual = Self::listed("", input, ModelPrices::usual(input).cache_read);
         Some(Self {
             name: Cow::Owned(name.to_owned()),
-            prices: TokenPrices {
+            prices: ModelPrices {
                 input,
                 output: output?,
                 cache_read: cache_read.unwrap_or(usual.prices.cache_read),
@@ -323,7 +323,7 @@ mod tests {
         let entry =
             PricedModel::parse("my/model input:2 output:8 write_1h:5 web_search:0").unwrap();
         assert_eq!(entry.name, "my/model");
-        let prices = TokenPrices {
+        let prices = ModelPrices {
             input: 2.0,
             output: 8.0,
             cache_read: 0.2,

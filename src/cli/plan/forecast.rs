@@ -9,7 +9,7 @@ use ingestdeck_core::{
     decode::Usage,
     tape::{Millis, UnitKey},
     text::{self, dollars},
-    token_prices::{PricedModel, TokenPrices, find_prices, priced_models},
+    token_prices::{PricedModel, ModelPrices, find_prices, priced_models},
     units::{
         forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
         token_estimate::{EstimateRange, MAX_RATIO, TokenEstimate, sum_estimates},
@@ -32,7 +32,7 @@ pub(crate) struct PlanForecast {
 /// The prices of the model, or of the models that it may be.
 #[derive(Clone, Debug, PartialEq)]
 struct ModelPriceRange {
-    prices: EstimateRange<TokenPrices>,
+    prices: EstimateRange<ModelPrices>,
     /// Where they are from: the end of a sentence.
     origin: String,
 }
@@ -41,7 +41,7 @@ impl ModelPriceRange {
     /// The price that earlier runs reported, else the list price; without a `model` those of the models that Claude Code may
     /// choose.
     fn find(model: Option<&str>, reported: &[ModelPrice]) -> Option<Self> {
-        let one = |price: TokenPrices, origin: String| Self {
+        let one = |price: ModelPrices, origin: String| Self {
             prices: EstimateRange {
                 low: price,
                 high: price,
@@ -59,7 +59,7 @@ impl ModelPriceRange {
         };
         if let Some(known) = reported.iter().find(|price| is_model(&price.model)) {
             let origin = format!("at what {} cost in earlier runs", known.model);
-            return Some(one(TokenPrices::usual(known.usd_per_million), origin));
+            return Some(one(ModelPrices::usual(known.usd_per_million), origin));
         }
         let Some(model) = model else {
             let [low, high] = UNCHOSEN_MODELS;

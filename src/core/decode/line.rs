@@ -391,9 +391,9 @@ pub struct Usage {
     /// Tokens among `cache_write` that are kept for one hour instead of five minutes.
     pub cache_write_1h: u64,
     pub web_searches: u64,
-    /// `speed` is `fast`.
+    /// The message is from fast mode (`speed` is `fast`).
     pub is_fast: bool,
-    /// `inference_geo` is `us`.
+    /// Processed in the United States only (`inference_geo` is `us`).
     pub is_us_only: bool,
 }
 

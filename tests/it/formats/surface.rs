@@ -106,6 +106,7 @@ fn kind(expected: &str) -> String {
     match expected {
         "a text in quotes" => "text".into(),
         _ if expected.starts_with("a list of names") => "list of names".into(),
+        _ if expected.starts_with("a list of prices") => "list of prices".into(),
         _ if expected.starts_with("a list of absolute") => "list of paths".into(),
         _ if expected.ends_with("or none, in quotes") => "duration or none".into(),
         _ if expected.starts_with("a time") => "duration".into(),

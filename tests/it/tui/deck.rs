@@ -174,11 +174,11 @@ fn sort_orders_cycle_and_reverse() {
     assert_eq!(
         by("tto")[2..],
         ["dbt-all", "lookml-dashboard-exec"],
-        "units without a known cost are last"
+        "a unit without a known or estimated cost is last"
     );
     assert_eq!(
         by("ttoO")[2..],
-        ["dbt-all", "lookml-dashboard-exec"],
+        ["lookml-orphans", "lookml-dashboard-exec"],
         "also in reverse order"
     );
     assert_eq!(by("ttoo")[0], "dbt-all", "it ran longest");

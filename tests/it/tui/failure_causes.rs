@@ -200,7 +200,7 @@ fn cause_line_opens_its_unit() {
 fn remaining_work_is_shown_after_three_finished_units() {
     let header = |keys: &str| shown(keys).lines().next().unwrap_or_default().to_owned();
     assert!(
-        header("").contains("left 2s–4s → 10:00  $0.29+ of ~$0.41"),
+        header("").contains("left 2s–4s → 10:00  ~$0.29 of ~$0.41"),
         "{}",
         header("")
     );
