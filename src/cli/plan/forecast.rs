@@ -9,7 +9,7 @@ use ingestdeck_core::{
     decode::Usage,
     tape::{Millis, UnitKey},
     text::{self, dollars},
-    token_prices::{PricedModel, ModelPrices, find_prices, priced_models},
+    token_prices::{ModelPrices, PricedModel, find_prices, priced_models},
     units::{
         forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
         token_estimate::{EstimateRange, MAX_RATIO, TokenEstimate, sum_estimates},
