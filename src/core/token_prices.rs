@@ -2,8 +2,9 @@
 //! the agent has not reported. Budgets and rules must not use it: they count reported costs only.
 //!
 //! The built-in prices are Anthropic's list prices as Claude Code 2.1.332 (November 2026) has them. Its totals for
-//! scripted usage confirmed each of them on 2026-11-30, except `claude-opus-4` and `claude-opus-4-1`, which that release
-//! no longer calls and only lists.
+//! scripted usage on 2026-11-30 confirmed 20 of the 24 models. Not confirmed: `claude-opus-4` and `claude-opus-4-1`, which
+//! that release only lists, `claude-mythos-5-1` and `claude-mythos-5-2`, and the prices of fast mode of
+//! `claude-opus-4-7` and `claude-opus-4-8`.
 
 use std::{borrow::Cow, sync::OnceLock};
 

@@ -350,7 +350,7 @@ mod tests {
         };
         assert_eq!(find(Some("haiku"), &reported), Some((1.5, 1.5)));
         assert_eq!(find(Some("claude-haiku-4-5"), &reported), Some((1.5, 1.5)));
-        assert_eq!(find(Some("haiku"), &[]), Some((1.0, 1.0)));
+        assert_eq!(find(Some("haiku"), &[]), Some((0.1, 0.1)));
         assert_eq!(find(Some("sonnet[1m]"), &reported), Some((2.0, 2.0)));
         assert_eq!(
             find(Some("claude-sonnet-4-5-20250929"), &[]),

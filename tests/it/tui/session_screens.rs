@@ -57,7 +57,7 @@ fn session_steps_back_to_an_earlier_turn() {
     let text = shown(timeline(), "(((((((", (120, 36));
     assert!(
         text.contains("PAUSED")
-            && text.contains("$0.0081")
+            && text.contains("~$0.0093")
             && text.contains("❯ Run the failed part again"),
         "{text}"
     );

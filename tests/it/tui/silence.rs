@@ -217,7 +217,7 @@ fn verdict_of_a_running_unit_has_its_time_and_process() {
 fn overdue_work_is_not_forecast_to_end_now() {
     let header = |seconds| shown(seconds, "").lines().next().unwrap().to_owned();
     assert!(
-        header(174).contains("left ?, overdue  $0.16+ of ~$0.21"),
+        header(174).contains("left ?, overdue  ~$0.16 of ~$0.21"),
         "{}",
         header(174)
     );
