@@ -23,9 +23,31 @@ impl AttemptState {
                     .unwrap_or(&verdict.reason)
                     .into(),
             ),
-            _ => Some(verdict.reason.as_str().into()),
+            _ => Some(special_part_first(&verdict.reason)),
         }
     }
+}
+
+/// A reason with the part first that differs between failures, because tables cut the end:
+/// `node: out of memory (exit code 137)` for an agent that ended without a result.
+fn special_part_first(reason: &str) -> Cow<'_, str> {
+    // The name of the unit is next to the reason.
+    if let Some((what, _)) = reason.split_once(" during WorkUnit ") {
+        return what.into();
+    }
+    let moved = || {
+        let rest = reason.strip_prefix("Claude Code query ")?;
+        if let Some(rest) = rest.strip_prefix("returned no result message (") {
+            let (end, text) = rest.split_once(')')?;
+            return Some(match text.strip_prefix(": ") {
+                Some(text) => format!("{text} ({end})"),
+                None => format!("no result: {end}"),
+            });
+        }
+        let (label, text) = rest.strip_prefix("failed (")?.split_once("): ")?;
+        Some(format!("{text} ({label})"))
+    };
+    moved().map_or(Cow::Borrowed(reason), Cow::Owned)
 }
 
 impl RunState {
@@ -62,7 +84,7 @@ impl RunState {
             self.verdict(unit),
         ) {
             (Some(reason), _) => reason,
-            (None, Some(verdict)) => verdict.reason.as_str().into(),
+            (None, Some(verdict)) => special_part_first(&verdict.reason),
             (None, None) if unit.status == UnitStatus::Interrupted => {
                 "interrupted before it had a verdict".into()
             }
@@ -132,5 +154,32 @@ impl RunState {
             .reused
             .as_ref()
             .filter(|reused| reused.pending_patch.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_begins_with_what_is_special() {
+        let shown = [
+            "Claude Code query returned no result message (exit code 137): node: out of memory",
+            "Claude Code query returned no result message (ended by SIGKILL)",
+            "Claude Code query failed (api_error): API Error: 400 no",
+            "Claude Code query failed (prompt_too_long)",
+            "1 tool call(s) failed during WorkUnit a",
+        ]
+        .map(special_part_first);
+        assert_eq!(
+            shown,
+            [
+                "node: out of memory (exit code 137)",
+                "no result: ended by SIGKILL",
+                "API Error: 400 no (api_error)",
+                "Claude Code query failed (prompt_too_long)",
+                "1 tool call(s) failed",
+            ]
+        );
     }
 }

@@ -20,8 +20,7 @@ fn agent_exit_without_result_is_reported() {
     );
     assert_eq!(ran.code, Some(100), "{ran:?}");
     assert!(
-        ran.stdout
-            .contains("returned no result message (exit code 3): out of luck"),
+        ran.stdout.contains("failed: out of luck (exit code 3)"),
         "{ran:?}"
     );
     assert!(

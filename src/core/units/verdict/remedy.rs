@@ -62,7 +62,7 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::Crashed => {
             "read its stderr in the transcript; `ingestdeck doctor` checks the installation"
         }
-        VerdictCause::ToolFailures => "read the failed calls in the transcript, then retry",
+        VerdictCause::ToolFailures => "retry it with feedback about the failed call",
         VerdictCause::NothingDone => {
             "retry it with feedback (`e`) that names what to read; if that does not help, check its model and prompt"
         }
