@@ -163,7 +163,7 @@ pub(crate) enum CliCommand {
     Step(StepArgs),
     /// Show an active run with all keys; it continues when you leave
     Attach(AttachArgs),
-    /// Accept, reject, edit or send back the changes of a run before they become a commit, or afterwards
+    /// Accept, reject, edit or send back the changes of a run: before they become a commit, or afterwards
     Review(ReviewArgs),
     /// Watch a run started by another process, without changing it
     Watch(WatchArgs),
@@ -230,9 +230,44 @@ pub(crate) enum CliCommand {
 /// `help`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HelpArgs {
-    /// A command (`runs export`) or a topic
+    /// A command (`runs export`), a topic, or `all` for the list of all commands
     #[arg(value_name = "COMMAND|TOPIC")]
     pub words: Vec<String>,
+}
+
+/// The commands that the help of the program shows, by what they are for.
+const COMMAND_GROUPS: [(&str, &[&str]); 3] = [
+    ("Work", &["run", "step", "review"]),
+    ("Look", &["replay", "watch", "why"]),
+    ("Set up", &["demo", "init", "doctor", "plan"]),
+];
+
+/// The command line with the help of the program in groups. It hides all commands from clap's list.
+pub(super) fn with_command_groups(command: clap::Command) -> clap::Command {
+    let line = |name: &&str| {
+        let about = command
+            .find_subcommand(name)
+            .and_then(clap::Command::get_about);
+        let about = about.map(ToString::to_string).unwrap_or_default();
+        // What follows the colon is in the help of the command.
+        let about = about.split(": ").next().unwrap_or_default();
+        format!("  {name:<8}{about}")
+    };
+    let groups = COMMAND_GROUPS.map(|(title, names)| {
+        let lines: Vec<String> = names.iter().map(line).collect();
+        format!("{title}:\n{}", lines.join("\n"))
+    });
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n\n\
+        More: `{name} help all` lists every command, `{name}` alone shows the recorded runs.\n\n{{all-args}}",
+        groups.join("\n\n"),
+        name = command.get_name(),
+    );
+    let usage = format!("{} [OPTIONS] [COMMAND]", command.get_name());
+    command
+        .override_usage(usage)
+        .help_template(template)
+        .mut_subcommands(|subcommand| subcommand.hide(true))
 }
 
 /// The pages of the guide, one per line.

@@ -8,13 +8,16 @@ use std::{
 use clap::Command;
 
 use super::{
-    args::{HelpArgs, help_topics},
+    args::{HelpArgs, help_topics, with_command_groups},
     exit::{CliError, Exit},
     output,
 };
 use crate::guide::{self, PAGES};
 use ingestdeck_os::program_path;
 use ingestdeck_tui::ToolPrograms;
+
+/// The word for the list of all commands.
+const ALL: &str = "all";
 
 /// Shows the page of a topic or the help of a command; without arguments, the help of the program.
 ///
@@ -26,14 +29,21 @@ pub(super) fn help(args: &HelpArgs) -> Result<Exit, CliError> {
     {
         return show_page(page.text);
     }
-    let mut root = super::command();
+    let mut root = match args.words.as_slice() {
+        [] => with_command_groups(super::command()),
+        _ => super::command(),
+    };
     root.build();
     let mut command = &mut root;
-    for word in &args.words {
+    let words = args
+        .words
+        .iter()
+        .filter(|word| *word != ALL || args.words.len() > 1);
+    for word in words {
         command = find_subcommand(command, word).ok_or_else(|| unknown_topic(&args.words))?;
     }
     let help = command.render_long_help().to_string();
-    let topics = if args.words.is_empty() {
+    let topics = if args.words.is_empty() || args.words == [ALL] {
         format!("\n{}\n", help_topics())
     } else {
         String::new()

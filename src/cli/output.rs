@@ -26,7 +26,7 @@ use clap::{
 };
 use memchr::memmem;
 
-use super::args::{CLAUDE_BIN, Ui};
+use super::args::{CLAUDE_BIN, Ui, with_command_groups};
 use ingestdeck_core::text;
 
 /// Colours of plain output.
@@ -178,7 +178,7 @@ pub(crate) fn print_stderr(text: &str) {
 /// The arguments of the program, or the help or error to print. Errors quote arguments and help quotes variables. If
 /// one of these needs escaping, the output has no styles, so that all of it can be escaped.
 pub(crate) fn parse_arguments() -> Result<ArgMatches, clap::Error> {
-    let command = super::command();
+    let command = with_command_groups(super::command());
     let parsed = if has_hidden_arguments() {
         command.styles(Styles::plain())
     } else {
@@ -227,7 +227,7 @@ fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
 /// # Errors
 /// Always: the error is the help.
 pub(crate) fn refuse_missing_command() -> Result<(), clap::Error> {
-    let command = super::command().arg_required_else_help(true);
+    let command = with_command_groups(super::command()).arg_required_else_help(true);
     let name = command.get_name().to_owned();
     command.try_get_matches_from([name]).map(drop)
 }
