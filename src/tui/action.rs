@@ -160,6 +160,7 @@ pub enum UserAction {
     Bookmark,
     Bookmarks,
     Lanes,
+    WallClock,
     CommandLine,
     Help,
     Grid,

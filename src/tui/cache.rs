@@ -105,6 +105,8 @@ pub(crate) struct ReadingKey {
     pub is_sub_agent: bool,
     /// True to show the whole text.
     pub is_unfolded: bool,
+    /// Lines for which a folded text has room; 0 for the usual number.
+    pub room: u16,
     /// Width of the layout in columns.
     pub width: u16,
 }

@@ -71,6 +71,13 @@ impl Keymap {
         }
     }
 
+    /// The bindings of which `keys` are only the beginning.
+    pub(crate) fn continuations(&self, keys: &[KeyPress]) -> impl Iterator<Item = &KeyBinding> {
+        self.bindings.iter().filter(move |binding| {
+            binding.keys.len() > keys.len() && binding.keys.starts_with(keys)
+        })
+    }
+
     pub fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
         self.bindings
             .iter()

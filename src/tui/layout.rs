@@ -5,13 +5,17 @@ use ratatui::layout::Rect;
 use super::stream_frame::{footer_height, verdict_lines};
 use ingestdeck_core::run::state::AttemptState;
 
-/// Smallest supported size (columns, rows).
-pub(crate) const MIN_SIZE: (u16, u16) = (40, 12);
+/// Smallest number of columns that is supported.
+const MIN_COLUMNS: u16 = 40;
+/// Smallest number of rows: for the header and the first lines of the table, and for questions and forms.
+const MIN_ROWS: u16 = 5;
+const MIN_DIALOG_ROWS: u16 = 12;
+/// Rows from which the table has a border, and headings.
+const MIN_FRAMED_ROWS: u16 = 6;
 /// Minimum width for two halves of a page side by side.
 pub(crate) const MIN_WIDE_COLUMNS: u16 = 100;
-/// Minimum width for table and stream side by side, and of the table next to a stream: both show what they show at 90 columns.
-const MIN_WIDE_TABLE_COLUMNS: u16 = 190;
-const WIDE_TABLE_COLUMNS: u16 = 100;
+/// Rows of the border and the headings of the table.
+const TABLE_FRAME_ROWS: u16 = 3;
 /// Minimum height for a timeline bar with its labels, and for one with its marks on a separate line.
 const MIN_TALL_ROWS: u16 = 20;
 const MIN_MARK_ROWS: u16 = 30;
@@ -34,6 +38,8 @@ pub(crate) struct UnitsPanes {
     pub zoom: bool,
     /// Number of lines of the table.
     pub lines: usize,
+    /// True while a question or a form is open.
+    pub has_dialog: bool,
 }
 
 /// The rectangles of a screen.
@@ -52,6 +58,8 @@ pub(crate) struct ScreenLayout {
     pub bar: Rect,
     /// Footer with hints and position.
     pub footer: Rect,
+    /// Smallest size (columns, rows) for what is on the screen.
+    pub least: (u16, u16),
 }
 
 /// Computes the layout for a size; `walked` is true if the timeline bar is shown.
@@ -61,7 +69,7 @@ pub(crate) fn screen_layout(
     walked: bool,
 ) -> ScreenLayout {
     let area = Rect::new(0, 0, width, height);
-    let header_rows = if height < MIN_SIZE.1 { 1 } else { 2 }.min(height);
+    let header_rows = if height < MIN_DIALOG_ROWS { 1 } else { 2 }.min(height);
     let footer_rows = 1.min(height - header_rows);
     let header = Rect {
         height: header_rows,
@@ -74,7 +82,8 @@ pub(crate) fn screen_layout(
     };
     let bar_rows = match height {
         _ if !walked => 0,
-        0..MIN_TALL_ROWS => 1,
+        0..8 => 0,
+        8..MIN_TALL_ROWS => 1,
         MIN_TALL_ROWS..MIN_MARK_ROWS => 2,
         MIN_MARK_ROWS.. => 3,
     };
@@ -92,18 +101,12 @@ pub(crate) fn screen_layout(
     let (units, stream) = match panes.focus {
         Pane::Units if panes.zoom || body.height < 12 => (Some(body), None),
         Pane::Stream if panes.zoom || body.height < 12 => (None, Some(body)),
-        // The table is above a stream of the full width. If it is too long for that, and the screen is wide enough for
-        // both, it is next to the stream and shows twice as many units.
+        // The table is above the stream at every width, so that all its columns have room.
         _ => {
             let wanted = u16::try_from(panes.lines.max(1))
                 .unwrap_or(u16::MAX)
-                .saturating_add(3);
-            let most = body.height * 3 / 5;
-            if wanted > most && width >= MIN_WIDE_TABLE_COLUMNS {
-                split(body, WIDE_TABLE_COLUMNS.max(width * 9 / 20), true)
-            } else {
-                split(body, wanted.min(most), false)
-            }
+                .saturating_add(TABLE_FRAME_ROWS);
+            split(body, wanted.min(most_table_rows(body)))
         }
     };
     ScreenLayout {
@@ -114,31 +117,27 @@ pub(crate) fn screen_layout(
         stream,
         bar,
         footer,
+        least: match panes.has_dialog {
+            true => (MIN_COLUMNS, MIN_DIALOG_ROWS),
+            false => (MIN_COLUMNS, MIN_ROWS),
+        },
     }
 }
 
-fn split(body: Rect, at: u16, side_by_side: bool) -> (Option<Rect>, Option<Rect>) {
-    if side_by_side {
-        let at = at.min(body.width);
-        (
-            Some(Rect { width: at, ..body }),
-            Some(Rect {
-                x: body.x + at,
-                width: body.width - at,
-                ..body
-            }),
-        )
-    } else {
-        let at = at.min(body.height);
-        (
-            Some(Rect { height: at, ..body }),
-            Some(Rect {
-                y: body.y + at,
-                height: body.height - at,
-                ..body
-            }),
-        )
-    }
+/// Most rows of the table above a stream, with its border and headings.
+fn most_table_rows(body: Rect) -> u16 {
+    body.height * 3 / 5
+}
+
+fn split(body: Rect, at: u16) -> (Option<Rect>, Option<Rect>) {
+    let at = at.min(body.height);
+    let units = Rect { height: at, ..body };
+    let stream = Rect {
+        y: body.y + at,
+        height: body.height - at,
+        ..body
+    };
+    (Some(units), Some(stream))
 }
 
 /// The area inside a border.
@@ -164,13 +163,37 @@ pub(crate) fn below(area: Rect, rows: usize) -> Rect {
 impl ScreenLayout {
     /// True if there is only room for a notice.
     pub(crate) fn is_too_small(&self) -> bool {
-        self.area.width < MIN_SIZE.0 || self.area.height < MIN_SIZE.1
+        self.area.width < self.least.0 || self.area.height < self.least.1
+    }
+
+    /// True if the table has a border and headings.
+    pub(crate) fn has_table_frame(&self) -> bool {
+        self.body.height >= MIN_FRAMED_ROWS
+    }
+
+    /// Area of the unit rows inside their pane, without the headings; `None` if the table is not shown.
+    pub(crate) fn unit_list(&self) -> Option<Rect> {
+        let pane = self.units?;
+        Some(match self.has_table_frame() {
+            true => below(inner(pane), 1),
+            false => pane,
+        })
     }
 
     /// Rows of the unit table without its headings.
     pub(crate) fn unit_rows(&self) -> usize {
-        self.units
-            .map_or(1, |area| usize::from(unit_list(area).height))
+        self.unit_list().map_or(1, |area| usize::from(area.height))
+    }
+
+    /// Rows of the unit table without its headings, if it has as many lines as can be shown.
+    pub(crate) fn most_unit_rows(&self) -> usize {
+        match (self.units, self.stream) {
+            (Some(_), Some(_)) => {
+                usize::from(most_table_rows(self.body).saturating_sub(TABLE_FRAME_ROWS))
+            }
+            (Some(_), None) => self.unit_rows(),
+            (None, _) => usize::MAX,
+        }
     }
 
     /// Rows of the stream without the verdict above and the live text below them.
@@ -208,17 +231,6 @@ pub(crate) fn inspector_areas(body: Rect) -> [Rect; 3] {
             ..inside
         },
     ]
-}
-
-/// Area of the unit rows inside their pane: below the headings, if there is room for them.
-pub(crate) fn unit_list(pane: Rect) -> Rect {
-    let inside = inner(pane);
-    let headings = u16::from(inside.height >= 2);
-    Rect {
-        y: inside.y + headings,
-        height: inside.height - headings,
-        ..inside
-    }
 }
 
 /// Areas of a stream inside its pane.
@@ -281,13 +293,14 @@ mod tests {
             walked in any::<bool>(),
         ) {
             let focus = if stream { Pane::Stream } else { Pane::Units };
-            let plan = screen_layout((width, height), UnitsPanes { focus, zoom, lines: units }, walked);
+            let plan = screen_layout((width, height), UnitsPanes { focus, zoom, lines: units, has_dialog: false }, walked);
             for area in [Some(plan.header), Some(plan.body), Some(plan.bar), Some(plan.footer), plan.units, plan.stream].into_iter().flatten() {
                 prop_assert_eq!(area.intersection(plan.area).area(), area.area());
-                let rows = unit_list(area);
-                prop_assert!(rows.is_empty() || rows.intersection(area) == rows);
             }
             prop_assert_eq!(plan.header.height + plan.body.height + plan.bar.height + plan.footer.height, height);
+            if let Some((rows, pane)) = plan.unit_list().zip(plan.units) {
+                prop_assert!(rows.is_empty() || rows.intersection(pane) == rows);
+            }
             if let (Some(units), Some(stream)) = (plan.units, plan.stream) {
                 prop_assert!(units.intersection(stream).is_empty());
             }
@@ -295,37 +308,20 @@ mod tests {
     }
 
     #[test]
-    fn long_table_is_next_to_the_stream_on_a_wide_screen() {
+    fn table_is_above_the_stream_at_every_width() {
         for (width, height) in
-            (20..=300).flat_map(|width| [24, 36, 60].map(|height| (width, height)))
+            (40..=300).flat_map(|width| [24, 36, 60].map(|height| (width, height)))
         {
-            let plan = |width, lines| {
-                let plan = screen_layout(
-                    (width, height),
-                    UnitsPanes {
-                        lines,
-                        ..UnitsPanes::default()
-                    },
-                    false,
-                );
-                (plan.units.unwrap(), plan.stream.unwrap())
-            };
-            let (units, stream) = plan(width, 4);
-            assert_eq!(
-                (units.width, stream.width),
-                (width, width),
-                "a short table is above the stream"
-            );
-            let (units, stream) = plan(width, 500);
-            if width < MIN_WIDE_TABLE_COLUMNS {
+            for lines in [4, 500] {
+                let panes = UnitsPanes {
+                    lines,
+                    ..UnitsPanes::default()
+                };
+                let plan = screen_layout((width, height), panes, false);
+                let (units, stream) = (plan.units.unwrap(), plan.stream.unwrap());
                 assert_eq!((units.width, stream.width), (width, width));
-            } else {
-                let (narrow, _) = plan(MIN_WIDE_TABLE_COLUMNS - 1, 500);
-                assert!(
-                    units.height >= narrow.height * 3 / 2 && units.width >= WIDE_TABLE_COLUMNS,
-                    "{width}x{height}"
-                );
-                assert!(stream.width >= 90 && stream.height == units.height);
+                assert_eq!(units.height + stream.height, plan.body.height);
+                assert!(plan.unit_rows() <= plan.most_unit_rows() && stream.height >= 8);
             }
         }
     }

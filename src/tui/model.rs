@@ -77,6 +77,7 @@ use ingestdeck_core::{
         },
     },
     tape::{Millis, UnitKey},
+    text::{self, clock},
 };
 
 /// Everything on the screen that does not belong to one page.
@@ -122,6 +123,27 @@ pub(crate) struct Playhead {
     pub skips_idle: bool,
     /// Time that the current playback has skipped.
     pub skipped: Millis,
+    /// True if lists show the time of day instead of the time since the start of the run.
+    pub shows_wall_clock: bool,
+}
+
+impl Playhead {
+    /// The time of a moment in a list.
+    pub(crate) fn moment(&self, at: Millis) -> String {
+        let start = self.bounds.started_at.filter(|_| self.shows_wall_clock);
+        start
+            .and_then(|start| timeline_bounds::wall_clock(start, at, &self.bounds.zone))
+            .unwrap_or_else(|| clock(at))
+    }
+
+    /// Columns of the times in a list with a gap, for the longest time of the run; 0 if the record has no times.
+    pub(crate) fn moment_columns(&self) -> usize {
+        let longest = self.moment(self.bounds.last_at.max(self.time));
+        match self.bounds.has_times {
+            true => text::width(&longest) + 1,
+            false => 0,
+        }
+    }
 }
 
 /// The table of units and the action stream of the selected one.
@@ -321,6 +343,7 @@ impl SharedModel {
                 bookmarks: Bookmarks::default(),
                 skips_idle: true,
                 skipped: Millis(0),
+                shows_wall_clock: false,
             },
             totals: RunTotals::default(),
             grid: Grid::default(),
@@ -335,6 +358,7 @@ impl SharedModel {
             focus: view.focus,
             zoom: view.zoom,
             lines: view.listing.line_count(),
+            has_dialog: self.dialogs.is_open(),
         };
         layout::screen_layout(self.size, panes, self.shows_timeline())
     }
@@ -513,7 +537,8 @@ impl SharedModel {
             .heading
             .is_none()
             .then_some(self.units_view.unit);
-        self.units_view.listing.fold(selected);
+        let rows = self.layout().most_unit_rows();
+        self.units_view.listing.fold(selected, rows);
         let plan = self.layout();
         let line = self.selected_line();
         let deck = &mut self.units_view;
@@ -527,7 +552,11 @@ impl SharedModel {
         };
         deck.offset = scrolled(deck.offset, shown, lines, plan.unit_rows()).min(line);
         let is_heading = |line: usize| matches!(deck.listing.at(line), Some(TableLine::Group(_)));
-        if deck.offset == line && line > 0 && plan.unit_rows() > 1 && is_heading(line - 1) {
+        // The headings directly above the selected line are shown with it.
+        while deck.offset > 0
+            && line + 1 - deck.offset < plan.unit_rows()
+            && (deck.offset - 1..line).all(is_heading)
+        {
             deck.offset -= 1;
         }
 

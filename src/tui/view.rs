@@ -18,11 +18,7 @@ pub use crate::wide_cells::{WideRows, close_wide_cells};
 use crate::widgets::{RowWriter, key_names};
 
 use super::{
-    actions::screen,
-    layout::{self, ScreenLayout},
-    model::InputPurpose,
-    page::DrawContext,
-    theme::StyleRole,
+    actions::screen, layout::ScreenLayout, model::InputPurpose, page::DrawContext, theme::StyleRole,
 };
 use ingestdeck_core::text;
 
@@ -44,7 +40,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
 
 fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buffer) {
     if plan.is_too_small() {
-        too_small_notice(scene, area, buf);
+        too_small_notice(scene, area, plan, buf);
         return;
     }
     if !scene.model.lowest().draw_header(scene, plan.header, buf) {
@@ -63,6 +59,9 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
     {
         dialog::commands(scene, &typed.text, plan.body, buf);
     }
+    if !scene.model.pending.is_empty() {
+        dialog::continuations(scene, plan.body, buf);
+    }
     dialog::message(scene, plan, buf);
     if let Some(editor) = &scene.model.dialogs.editor {
         dialog::editor(scene, editor, plan.body, buf);
@@ -79,8 +78,8 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
 }
 
 /// Paints which size is missing, and the keys that work without it: as much of that as fits.
-fn too_small_notice(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
-    let ((width, height), (least_width, least_height)) = (scene.model.size, layout::MIN_SIZE);
+fn too_small_notice(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buffer) {
+    let ((width, height), (least_width, least_height)) = (scene.model.size, plan.least);
     let keymap = &scene.model.keymap;
     let keys: Vec<String> = screen::unseen_hints(scene.model, scene.run_view)
         .into_iter()

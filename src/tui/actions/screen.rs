@@ -30,8 +30,11 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::Help,
         "help",
         "help",
-        "this page",
+        "the keys of this page; again: all keys and signs",
         |model, run_view| {
+            if model.top_mut::<HelpPage>().is_some_and(HelpPage::complete) {
+                return;
+            }
             let (about, actions) = hints::view_actions(model, run_view);
             model.toggle(HelpPage::new(about, actions));
         },
@@ -212,7 +215,9 @@ pub(crate) fn unseen_hints(model: &ScreenModel, run_view: &RunView) -> Vec<(User
     };
     let interrupt =
         has_unfinished_work(model).then(|| (UserAction::Interrupt, interrupt.to_owned()));
-    exit.into_iter().chain(interrupt).collect()
+    let question = model.dialogs.question.as_ref();
+    let cancel = question.map(|_| (UserAction::Cancel, "closes the question".to_owned()));
+    cancel.into_iter().chain(exit).chain(interrupt).collect()
 }
 
 fn quit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 
 use crate::{
-    action::{Availability, Unavailable, UserAction},
+    action::{Availability, Unavailable, UserAction, require},
     action_spec::{ActionSpec, change, effects},
     effect::{ScreenEffect, TimeStep},
     model::ScrollList,
@@ -157,6 +157,17 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "slots over time: waits, critical path",
         |model, _| model.toggle(LanesPage::default()),
     ),
+    change(
+        UserAction::WallClock,
+        "wall-clock",
+        "time of day",
+        "times of day instead of times since the start, and back",
+        |model, _| {
+            let playhead = &mut model.playhead;
+            playhead.shows_wall_clock = !playhead.shows_wall_clock;
+        },
+    )
+    .when(|model, _| require(model.playhead.bounds.started_at.is_some())),
 ];
 
 /// Slowest and fastest numeric speed.

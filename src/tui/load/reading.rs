@@ -77,7 +77,7 @@ pub(super) fn reading_lines(timeline: &mut Timeline, key: &ReadingKey) -> Readin
         .collect();
     let (most, budget) = match key.is_unfolded {
         true => (UNFOLDED_LINES, UNFOLDED_BYTES),
-        false => (most, FOLDED_BYTES),
+        false => (most.max(usize::from(key.room)), FOLDED_BYTES),
     };
     let indent = if row.kind == RowKind::Tool {
         TOOL_INDENT

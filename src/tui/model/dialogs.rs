@@ -51,6 +51,14 @@ struct AwaitedMessage {
 }
 
 impl Dialogs {
+    /// True while a question or a form is open. A line that is typed has its place in the footer.
+    pub(crate) fn is_open(&self) -> bool {
+        self.question.is_some()
+            || self.editor.is_some()
+            || self.answer_form.is_some()
+            || self.amend_form.is_some()
+    }
+
     /// Remembers a message for the agent of a running attempt until it is received.
     pub(crate) fn message_sent(&mut self, unit: &UnitKey, attempt: &AttemptState, text: String) {
         let before = self

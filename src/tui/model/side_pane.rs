@@ -34,6 +34,7 @@ impl SharedModel {
             .line_input
             .as_ref()
             .is_some_and(|typed| typed.purpose == InputPurpose::Command);
-        self.dialogs.covers_view() || has_offers || !self.toasts.list.is_empty()
+        let has_list = has_offers || !self.pending.is_empty();
+        self.dialogs.covers_view() || has_list || !self.toasts.list.is_empty()
     }
 }

@@ -1,4 +1,4 @@
-//! The help: the keys of the page from which it was opened, then all keys and signs.
+//! The help: the keys of the page from which it was opened, and on demand all keys and signs.
 
 use ratatui::{buffer::Buffer, layout::Position};
 
@@ -21,6 +21,8 @@ pub(crate) struct HelpPage {
     about: &'static str,
     /// The actions of that page, and what they do there.
     actions: Vec<(UserAction, &'static str)>,
+    /// True to show all keys and signs, too.
+    is_complete: bool,
 }
 
 impl HelpPage {
@@ -29,13 +31,23 @@ impl HelpPage {
             offset: 0,
             about,
             actions,
+            is_complete: false,
         }
     }
 
+    /// Shows all keys and signs. Returns false if they are shown already.
+    pub(crate) fn complete(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_complete, true)
+    }
+
     /// Number of columns of the help at this width, and their rows: the section of the page after its heading, with an
-    /// empty row below, and the sections of all actions and signs.
+    /// empty row below, and the sections of all actions and signs or the key that shows them.
     fn size(&self, width: u16) -> (u16, usize) {
-        help_size(width, self.actions.len() + 2)
+        let above = self.actions.len() + 2;
+        match self.is_complete {
+            true => help_size(width, above),
+            false => (1, above + 1),
+        }
     }
 }
 

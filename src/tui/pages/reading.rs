@@ -232,8 +232,10 @@ impl Page for ReadingPage {
 
     fn refresh(&mut self, model: &mut SharedModel, run_view: &RunView, plan: &ScreenLayout) {
         let rows = self.rows_area(model, plan.body);
-        let times = view::time_columns(model);
-        let width = rows.width.saturating_sub(times);
+        let times = model.playhead.moment_columns();
+        let width = rows
+            .width
+            .saturating_sub(u16::try_from(times).unwrap_or(u16::MAX));
         self.update(run_view, (width, usize::from(rows.height)));
     }
 

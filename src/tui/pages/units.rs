@@ -343,7 +343,7 @@ impl Page for UnitsPage {
         plan: &ScreenLayout,
     ) -> Option<(Rect, Option<usize>)> {
         if is_table(model) {
-            return Some((layout::unit_list(plan.units?), None));
+            return Some((plan.unit_list()?, None));
         }
         let attempt = model.attempt(run_view).map(|(_, attempt)| attempt);
         let rows = layout::stream_areas(plan.stream?, attempt).rows;
@@ -357,9 +357,9 @@ impl Page for UnitsPage {
         plan: &ScreenLayout,
         at: Position,
     ) -> bool {
-        if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
+        if plan.units.is_some_and(|pane| pane.contains(at)) {
             model.units_view.focus = Pane::Units;
-            let row = clicked_row(layout::unit_list(pane), at);
+            let row = plan.unit_list().and_then(|rows| clicked_row(rows, at));
             let line = row.map(|row| model.units_view.offset + row);
             let is_heading = match line.and_then(|line| model.units_view.listing.at(line)) {
                 Some(TableLine::Unit(_)) => false,
@@ -416,6 +416,11 @@ impl Page for UnitsPage {
             let shown = rows.skip(model.units_view.stream.offset);
             let height = plan.stream_rows(Some(attempt));
             wants.rows.extend(shown.take(height));
+            let area = plan
+                .stream
+                .map(|pane| layout::stream_areas(pane, Some(attempt)).rows);
+            let result = area.and_then(|area| stream::result_below(model, run_view, attempt, area));
+            wants.reading.extend(result.map(|(key, _)| key));
         }
         if let (Some(pane), Some(group)) = (plan.stream, model.heading()) {
             let units = model.units_view.listing.units_of(group).iter();
@@ -426,8 +431,8 @@ impl Page for UnitsPage {
                 .rows
                 .extend(units.filter_map(|attempt| last_action(run_view, attempt)));
         }
-        if let Some(pane) = plan.units {
-            let rows = usize::from(layout::unit_list(pane).height);
+        if plan.units.is_some() {
+            let rows = plan.unit_rows();
             let units = model
                 .visible_lines(rows)
                 .filter_map(|(_, line)| match line {
@@ -452,9 +457,7 @@ impl Page for UnitsPage {
     }
 
     fn draw(&self, scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffer) {
-        if let Some(area) = plan.units {
-            view::draw(scene, area, buf);
-        }
+        view::draw(scene, plan, buf);
         if let Some(area) = plan.stream.filter(|_| !scene.is_side_pane_kept) {
             stream::draw(scene, area, buf);
         }

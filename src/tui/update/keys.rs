@@ -92,7 +92,12 @@ fn press_unseen(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> V
         .into_iter()
         .map(|(action, _)| action)
         .collect();
-    let scopes = [ActionScope::View, ActionScope::Typing, ActionScope::Editing];
+    let scopes = [
+        ActionScope::View,
+        ActionScope::Typing,
+        ActionScope::Editing,
+        ActionScope::Question,
+    ];
     let lookup = |scope: &ActionScope| match model.keymap.lookup(*scope, &model.pending) {
         ChordLookup::Action(action @ (UserAction::Suspend | UserAction::Redraw)) => {
             ChordLookup::Action(action)

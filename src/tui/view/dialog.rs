@@ -12,6 +12,7 @@ use crate::widgets::{RowWriter, pane};
 use crate::{
     action::UserAction,
     actions::{command_line, hold},
+    key::display_chord,
     layout::{self, ScreenLayout},
     model::{ArgumentsEditor, ConfirmQuestion},
     theme::StyleRole,
@@ -253,10 +254,51 @@ pub(crate) fn editor(
 
 /// Paints the words that can be typed next, with their descriptions, at the bottom of the body.
 pub(crate) fn commands(scene: &DrawContext<'_>, typed: &str, body: Rect, buf: &mut Buffer) {
-    let offers = command_line::offers(typed);
+    let offers: Vec<_> = command_line::offers(typed)
+        .into_iter()
+        .map(|(name, about)| (name.to_owned(), about))
+        .collect();
+    let title = [
+        (StyleRole::Strong, "commands"),
+        (StyleRole::Dim, " Tab completes"),
+    ];
+    choices(scene, &title, &offers, body, buf);
+}
+
+/// Paints what the keys that were typed can become.
+pub(crate) fn continuations(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
+    let model = scene.model;
+    let mut choices: Vec<_> = model
+        .keymap
+        .continuations(&model.pending)
+        .filter(|binding| binding.action.spec().is_available(model, scene.run_view))
+        .map(|binding| {
+            (
+                display_chord(&binding.keys),
+                binding.action.spec().description,
+            )
+        })
+        .collect();
+    choices.sort();
+    let typed = display_chord(&model.pending);
+    let title = [
+        (StyleRole::Key, typed.as_str()),
+        (StyleRole::Dim, " and another key"),
+    ];
+    self::choices(scene, &title, &choices, body, buf);
+}
+
+/// Paints a list of keys or commands at the bottom of the body.
+fn choices(
+    scene: &DrawContext<'_>,
+    title: &[(StyleRole, &str)],
+    offers: &[(String, &str)],
+    body: Rect,
+    buf: &mut Buffer,
+) {
     let names = offers
         .iter()
-        .map(|(name, _)| name.len())
+        .map(|(name, _)| text::width(name))
         .max()
         .unwrap_or_default();
     let most = body.height.saturating_sub(5).min(MAX_COMMANDS);
@@ -278,11 +320,7 @@ pub(crate) fn commands(scene: &DrawContext<'_>, typed: &str, body: Rect, buf: &m
     } else {
         String::new()
     };
-    let title = [
-        (StyleRole::Strong, "commands"),
-        (StyleRole::Dim, " Tab completes"),
-    ];
-    let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &more)], buf);
+    let inside = pane(scene, area, true, title, &[(StyleRole::Dim, &more)], buf);
     for (y, (name, description)) in (inside.y..inside.bottom()).zip(offers) {
         let mut pen = RowWriter::row(
             scene,

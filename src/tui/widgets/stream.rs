@@ -7,9 +7,9 @@ use crate::page::DrawContext;
 use crate::stream_rows::row_at;
 use crate::{
     action::UserAction,
-    cache::{RowId, RowLine},
+    cache::{ReadingKey, RowId, RowLine},
     layout::{self, Pane, StreamAreas},
-    model::{GroupKey, ScrollList, UnitGroup},
+    model::{GroupKey, ScrollList, SharedModel, UnitGroup},
     stream_frame::{held_call, live_lines, verdict_lines},
     theme::{StyleRole, row_role, status_role},
     unit_row::{
@@ -19,12 +19,16 @@ use crate::{
 };
 use ingestdeck_core::{
     run::slot_lanes::status_of,
-    run::state::{AttemptState, HoldMode, RowKind, RowOutcome, StreamRow, UnitState, UnitStatus},
-    text::{self, clock, dollars, latency},
+    run::state::{
+        AttemptState, HoldMode, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus,
+    },
+    text::{self, dollars, latency},
 };
 
 /// Minimum columns for showing the time of a row.
 const TIMED: u16 = 90;
+/// Minimum free rows for showing what a call returned, with its name.
+const MIN_RESULT_ROWS: u16 = 4;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
@@ -72,9 +76,81 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     );
     match attempt {
         Some((_, attempt)) => {
-            self::rows(scene, attempt, &model.units_view.stream, focus, area, buf)
+            self::rows(scene, attempt, &model.units_view.stream, focus, area, buf);
+            let rows = layout::stream_areas(area, Some(attempt)).rows;
+            if let Some((key, area)) = result_below(model, scene.run_view, attempt, rows) {
+                result(scene, &key, area, buf);
+            }
         }
         None => waiting(scene, unit, inside, buf),
+    }
+}
+
+/// What the selected call returned or changed, or the last one that ended, and the free area below the rows for it.
+/// `None` if there is no such call, or too little room.
+pub(crate) fn result_below(
+    model: &SharedModel,
+    run_view: &RunView,
+    attempt: &AttemptState,
+    area: Rect,
+) -> Option<(ReadingKey, Rect)> {
+    let (list, all) = (&model.units_view.stream, run_view.rows(attempt.id));
+    let used = u16::try_from(all.len().saturating_sub(list.offset)).ok()?;
+    let free = area.height.checked_sub(used)?;
+    let entries = run_view.state.entries;
+    let has_ended =
+        |row: &StreamRow| row.kind == RowKind::Tool && row.end(entries) != RowOutcome::Open;
+    let index = match list.follow {
+        true => all.iter().rposition(has_ended)?,
+        false => list.selected,
+    };
+    let row = all.get(index).filter(|row| has_ended(row))?;
+    let key = ReadingKey {
+        attempt_id: attempt.id,
+        index,
+        row: RowId::new(row, run_view),
+        is_sub_agent: false,
+        is_unfolded: false,
+        room: area.height,
+        width: area.width,
+    };
+    let below = Rect {
+        y: area.y + used + 1,
+        height: free.saturating_sub(1),
+        ..area
+    };
+    (below.height >= MIN_RESULT_ROWS).then_some((key, below))
+}
+
+/// Paints what a call returned or changed, below its name.
+fn result(scene: &DrawContext<'_>, key: &ReadingKey, area: Rect, buf: &mut Buffer) {
+    let Some(lines) = scene.cache.reading(key).filter(|lines| !lines.is_empty()) else {
+        return;
+    };
+    let flat = scene.theme.glyphs.frame[5];
+    let name = scene.cache.row(key.row).map_or("", |line| &line.label);
+    let mut pen = RowWriter::row(scene, buf, area);
+    pen.repeat(StyleRole::Border, flat, 2);
+    pen.put_in(
+        StyleRole::Dim,
+        &format!(" {name} "),
+        usize::from(area.width).saturating_sub(4),
+    );
+    pen.repeat(StyleRole::Border, flat, pen.room());
+    let rows = layout::below(area, 1);
+    let is_cut = lines.len() > usize::from(rows.height);
+    for (y, line) in (rows.y..rows.bottom()).zip(lines) {
+        let row = Rect {
+            y,
+            height: 1,
+            ..rows
+        };
+        let mut pen = RowWriter::row(scene, buf, row);
+        if is_cut && y + 1 == rows.bottom() {
+            pen.put(StyleRole::Border, scene.theme.glyphs.cut);
+            break;
+        }
+        line.iter().for_each(|(role, text)| pen.put(*role, text));
     }
 }
 
@@ -85,6 +161,7 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
         GroupKey::Need(need) => need.label(),
         GroupKey::Connection(name) if name.is_empty() => "no connection",
         GroupKey::Connection(name) => name,
+        GroupKey::Cause(_) => &group.reason,
     };
     let count = format!(
         " {} {}",
@@ -511,7 +588,9 @@ pub(crate) fn row(
         .unwrap_or(&unread);
     let mut pen = RowWriter::row(scene, buf, area);
     if area.width >= TIMED && scene.source.origin.has_times {
-        pen.cell(StyleRole::Dim, &clock(line.at), 6);
+        let playhead = &scene.model.playhead;
+        let columns = playhead.moment_columns();
+        pen.cell(StyleRole::Dim, &playhead.moment(line.at), columns);
     }
     action(scene, row, line, is_bookmarked, &mut pen);
 }

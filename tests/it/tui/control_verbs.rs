@@ -1,6 +1,6 @@
 //! Everything that a key does to a run can be done by a script, unless a reason is written here.
 
-use ingestdeck_tui::actions;
+use ingestdeck_tui::{KeyOverrides, Keymap, actions};
 
 /// What a script uses instead of an action.
 enum ScriptForm {
@@ -158,6 +158,7 @@ const VIEWS: &[&str] = &[
     "bookmark",
     "bookmarks",
     "lanes",
+    "wall-clock",
     "command",
     "help",
     "grid",
@@ -208,4 +209,68 @@ fn actions_that_change_a_run_have_a_verb() {
     }
     let known = CHANGES.len() + VIEWS.len();
     assert_eq!(known, actions::ALL.len(), "no entry names a missing action");
+}
+
+/// Actions with the same meaning, which may have the same key.
+const SAME_MEANING: &[&[&str]] = &[
+    &["retry", "resume-run"],
+    &["retry-with", "edit", "edit-change"],
+    &["say", "send-back"],
+    &["hold", "let-go"],
+];
+
+/// Decisions of a review. They change nothing before the review ends.
+const DECISIONS: &[&str] = &[
+    "accept-change",
+    "reject-change",
+    "send-back",
+    "edit-change",
+    "undo-decision",
+    "reopen-change",
+    "accept-rest",
+];
+
+/// Moving through a list or through time.
+const NAVIGATION: &[&str] = &[
+    "next-match",
+    "previous-match",
+    "play",
+    "run-to-failure",
+    "back-to-failure",
+];
+
+#[test]
+fn letters_that_change_a_run_mean_nothing_else() {
+    let keymap = Keymap::new(&KeyOverrides::new()).unwrap();
+    // A question shows its letters with their meanings, and typed text is text.
+    let of_pages = ["View", "Home", "Review", "Live", "Held"];
+    let specs = || {
+        let specs = actions::ALL.iter();
+        specs.filter(|spec| of_pages.contains(&format!("{:?}", spec.scope).as_str()))
+    };
+    let changes = |name: &str| {
+        let is_change = CHANGES.iter().any(|(known, _)| *known == name);
+        is_change && !DECISIONS.contains(&name)
+    };
+    let is_same = |one: &str, other: &str| {
+        let mut groups = SAME_MEANING.iter();
+        groups.any(|group| group.contains(&one) && group.contains(&other))
+    };
+    let mut compared = 0;
+    for change in specs().filter(|spec| changes(spec.name)) {
+        for other in specs().filter(|spec| spec.name != change.name) {
+            let shared = keymap
+                .chords(change.action)
+                .find(|keys| keymap.chords(other.action).any(|known| known == *keys));
+            let is_harmless = is_same(change.name, other.name) || NAVIGATION.contains(&other.name);
+            compared += 1;
+            assert!(
+                shared.is_none() || is_harmless,
+                "{shared:?} is {} and {}",
+                change.name,
+                other.name
+            );
+        }
+    }
+    assert!(compared > 1000);
 }

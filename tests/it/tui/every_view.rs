@@ -29,7 +29,7 @@ const VIEWS: [&str; 21] = [
     "vz",
     "C",
     "L",
-    "S",
+    "gl",
     "c",
     ":break failure<enter>B",
     "b<enter>'",
@@ -240,12 +240,14 @@ fn selection_move_writes_under_a_kilobyte_and_rest_nothing() {
             ("i6gg", "i6ggj"),
             ("igg", "iggj"),
             ("<tab>gg", "<tab>ggj"),
-            ("?", "?j"),
+            ("??", "??j"),
         ] {
             let bytes = bytes_between(&shown(before, size), &shown(after, size));
             // A step in the help scrolls all of it, and one in the inspector shows other details.
             let most = match before {
-                "?" => 16 * 1024,
+                "??" => 16 * 1024,
+                // The result below the actions is that of the selected call.
+                "<tab>gg" => 12 * 1024,
                 "igg" => 8 * 1024,
                 _ => 1024,
             };

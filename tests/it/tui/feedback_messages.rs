@@ -247,7 +247,7 @@ fn arrows_have_names_on_ascii_screens() {
         tape::running().timeline(),
         None,
         ascii,
-        ScriptedHost::new("?<c-d>", SIZE),
+        ScriptedHost::new("??<c-d>", SIZE),
     );
     for keys in ["j  Down", "k  Up", "l  Right", "h  Left"] {
         assert!(script.text().contains(keys), "{keys}: {}", script.text());

@@ -219,20 +219,20 @@ fn resume_and_start_need_a_yes() {
         ),
         None
     );
-    assert_eq!(choice_of(idle(), "ny"), Some(HomeChoice::Start));
+    assert_eq!(choice_of(idle(), "gny"), Some(HomeChoice::Start));
     assert_eq!(
         choice_of(
             HomeContent {
                 is_project: false,
                 ..idle()
             },
-            "ny"
+            "gny"
         ),
         None
     );
     // While a run is active, the units of another one could run twice.
     assert_eq!(
-        (choice("ry"), choice("jry"), choice("ny")),
+        (choice("ry"), choice("jry"), choice("gny")),
         (None, None, None)
     );
 }
@@ -261,7 +261,7 @@ fn keys_of_a_run_do_nothing_at_home() {
             "{keys}"
         );
     }
-    let help = home(content(), "?", (120, 36)).0.text();
+    let help = home(content(), "??", (120, 36)).0.text();
     assert!(help.contains("start a run of the project"), "{help}");
     let header = |text: &str| text.lines().take(2).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(
@@ -339,7 +339,7 @@ fn home_without_anything_can_be_left() {
             lines,
             ..HomeContent::default()
         },
-        "n",
+        "gn",
         (80, 24),
     )
     .0

@@ -1208,7 +1208,7 @@ fn commands_are_listed_with_descriptions() {
 
 #[test]
 fn help_explains_signs_and_columns() {
-    let text = ["?G<c-u>", "?G"].map(|keys| record(keys).text()).concat();
+    let text = ["??G<c-u>", "??G"].map(|keys| record(keys).text()).concat();
     assert!(
         text.contains("a call waits for your decision")
             && text.contains("tool call that was denied"),

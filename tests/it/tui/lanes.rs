@@ -128,9 +128,9 @@ fn lanes_are_rendered() {
     ended.end("notion-refunds", 1, 0).wait(3000).run_ended(6, 0);
     for size in SIZES {
         let (width, height) = size;
-        insta::assert_snapshot!(format!("lanes_{width}x{height}"), shown(&ended, "S", size));
+        insta::assert_snapshot!(format!("lanes_{width}x{height}"), shown(&ended, "gl", size));
     }
-    insta::assert_snapshot!("lanes_selected_120x36", shown(&ended, "Sgglk", (120, 36)));
+    insta::assert_snapshot!("lanes_selected_120x36", shown(&ended, "glgglk", (120, 36)));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn lanes_of_a_live_run_follow_its_clock() {
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = ScriptedHost::new("S", (120, 36)).after(Duration::from_secs(200));
+    let script = ScriptedHost::new("gl", (120, 36)).after(Duration::from_secs(200));
     let text = play(
         growing.timeline,
         Some(live_handle(commands, changed)),
@@ -160,27 +160,27 @@ fn lanes_of_a_live_run_follow_its_clock() {
 
 #[test]
 fn lanes_show_the_moment_in_the_past() {
-    let text = shown(&waits(), "S:30s<enter>", (120, 36));
+    let text = shown(&waits(), "gl:30s<enter>", (120, 36));
     assert!(text.contains("lanes · 3 attempts · 2 slots"), "{text}");
 }
 
 #[test]
 fn selected_attempt_opens_in_the_inspector() {
-    let text = shown(&waits(), "Sgg<enter>", (120, 36));
+    let text = shown(&waits(), "glgg<enter>", (120, 36));
     assert!(
         text.contains("dbt-staging succeeded inspector · try 1 of 1"),
         "{text}"
     );
     // The search and the problem keys select attempts, too.
-    let text = shown(&waits(), "Sgg/marts<enter>", (120, 36));
+    let text = shown(&waits(), "glgg/marts<enter>", (120, 36));
     assert!(text.contains("selected: dbt-marts, failed"), "{text}");
-    assert!(shown(&waits(), "SG]", (120, 36)).contains("selected: dbt-marts, failed"));
+    assert!(shown(&waits(), "glG]", (120, 36)).contains("selected: dbt-marts, failed"));
 }
 
 #[test]
 fn tape_without_attempts_has_no_lanes() {
     assert!(
-        shown(&TapeFixture::new("orbit", false), "S", (80, 24)).contains("no attempt has started")
+        shown(&TapeFixture::new("orbit", false), "gl", (80, 24)).contains("no attempt has started")
     );
     assert!(shown(&tape::running(), ":lanes<enter>", (80, 24)).contains("critical path: "));
 }

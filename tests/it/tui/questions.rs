@@ -212,7 +212,7 @@ fn questions() -> Vec<Asked> {
         live("end a review", "pages/review/actions.rs", reviewed(), "g"),
         record("new run of a unit", "r"),
         record("new run of what is left", "R"),
-        start("start a run", "n"),
+        start("start a run", "gn"),
     ];
     all.extend(leaving);
     all

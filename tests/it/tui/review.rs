@@ -168,16 +168,16 @@ fn keys_decide_about_the_selected_change() {
     };
     let source = "semantic-layer/shop/orders.yaml";
     assert_eq!(sent("y"), [order(source, None, ReviewVerdict::Accept)]);
-    assert_eq!(sent("x"), [], "it asks for a reason");
+    assert_eq!(sent("X"), [], "it asks for a reason");
     assert_eq!(
-        sent("x<enter>"),
+        sent("X<enter>"),
         [order(source, None, ReviewVerdict::Reject)]
     );
-    let [RunCommand::Review { decisions }] = &*sent("xwrong source<enter>") else {
+    let [RunCommand::Review { decisions }] = &*sent("Xwrong source<enter>") else {
         panic!()
     };
     assert_eq!(decisions[0].reason.as_deref(), Some("wrong source"));
-    assert_eq!(sent("xwrong<esc>"), []);
+    assert_eq!(sent("Xwrong<esc>"), []);
     let back = ReviewVerdict::SendBack("keep it".into());
     assert_eq!(sent("mkeep it<enter>"), [order(source, None, back)]);
     let [RunCommand::Review { decisions }] = &*sent("jjjy") else {
@@ -284,7 +284,7 @@ fn recorded(keys: &str) -> String {
 
 #[test]
 fn line_of_a_diff_leads_to_the_call_that_wrote_it() {
-    let text = recorded("V<tab>jjjjw");
+    let text = recorded("V<tab>jjjjW");
     assert!(
         text.contains("attempt 1, wrote line 5; what its agent read is above it"),
         "{text}"
@@ -299,7 +299,7 @@ fn line_of_a_diff_leads_to_the_call_that_wrote_it() {
         "{text}"
     );
     // The unit of this page worked again after the review, so the second attempt wrote the page.
-    let text = recorded("V/metric-changes<enter>w");
+    let text = recorded("V/metric-changes<enter>W");
     assert!(text.contains("attempt 2, wrote line 1"), "{text}");
 }
 
@@ -314,7 +314,7 @@ fn diff_has_its_own_selection() {
     assert_eq!(decisions[0].path, "semantic-layer/shop/orders.yaml");
     let (host, _) = live(&tape, "j<tab>G", (80, 24));
     assert!(host.text().contains("More."), "{}", host.text());
-    let (host, _) = live(&tape, "j<tab><home>jw", (80, 24));
+    let (host, _) = live(&tape, "j<tab><home>jW", (80, 24));
     assert!(
         host.text().contains("the run did not change this line"),
         "{}",
@@ -373,7 +373,7 @@ fn keys_of_a_review_are_off_while_a_unit_works_again() {
     let before = waiting(three_files());
     let mut after = waiting(three_files());
     after.start("docs-refunds", 2);
-    for keys in ["y", "x", "m", "Y", "g", "u", "e"] {
+    for keys in ["y", "X", "m", "Y", "g", "<backspace>", "e"] {
         let (host, sent) = grown(&before, &after, ("", keys));
         assert_eq!(sent, [], "{keys}");
         assert!(
@@ -437,14 +437,18 @@ fn decided_one_by_one() -> TapeFixture {
 #[test]
 fn fast_undos_are_applied_one_after_the_other() {
     let undo = |known| RunCommand::UndoReview { known: Some(known) };
-    let (host, sent) = live(&decided_one_by_one(), "uuuu", (120, 36));
+    let (host, sent) = live(
+        &decided_one_by_one(),
+        "<backspace><backspace><backspace><backspace>",
+        (120, 36),
+    );
     assert_eq!(sent, [undo(3), undo(2), undo(1)]);
     assert!(
         host.text().contains("no decision to undo"),
         "{}",
         host.text()
     );
-    let (host, _) = live(&decided_one_by_one(), "uu", (120, 36));
+    let (host, _) = live(&decided_one_by_one(), "<backspace><backspace>", (120, 36));
     assert!(
         host.text()
             .contains("undone: the last decision, about wiki/global/net-revenue.md"),
@@ -452,7 +456,7 @@ fn fast_undos_are_applied_one_after_the_other() {
         host.text()
     );
     // A decision on its way is the last one.
-    let (host, sent) = live(&decided_one_by_one(), "Gyuu", (120, 36));
+    let (host, sent) = live(&decided_one_by_one(), "Gy<backspace><backspace>", (120, 36));
     assert_eq!(sent[1..], [undo(4), undo(3)]);
     assert!(
         host.text().contains("about wiki/global/order-states.md"),
@@ -460,11 +464,16 @@ fn fast_undos_are_applied_one_after_the_other() {
         host.text()
     );
     assert_eq!(
-        live(&waiting(three_files()), "yu", (120, 36)).1[1..],
+        live(&waiting(three_files()), "y<backspace>", (120, 36)).1[1..],
         [undo(1)]
     );
     assert_eq!(
-        live(&decided_one_by_one(), "u:changes undo<enter>", (120, 36)).1,
+        live(
+            &decided_one_by_one(),
+            "<backspace>:changes undo<enter>",
+            (120, 36)
+        )
+        .1,
         [undo(3), undo(2)]
     );
 }
@@ -478,10 +487,13 @@ fn undo_after_its_effect_continues_with_the_one_before() {
         &decided("wiki/global/order-states.md", ReviewDecision::Open),
     );
     let undo = |known| RunCommand::UndoReview { known: Some(known) };
-    assert_eq!(grown(&before, &after, ("u", "u")).1, [undo(3), undo(2)]);
+    assert_eq!(
+        grown(&before, &after, ("<backspace>", "<backspace>")).1,
+        [undo(3), undo(2)]
+    );
     // The tape has one of two.
     assert_eq!(
-        grown(&before, &after, ("uu", "u")).1,
+        grown(&before, &after, ("<backspace><backspace>", "<backspace>")).1,
         [undo(3), undo(2), undo(1)]
     );
     // Another client decides: the engine refuses the first, and the next one is about what the screen shows.
@@ -491,7 +503,10 @@ fn undo_after_its_effect_continues_with_the_one_before() {
         None,
         &decided("wiki/global/order-states.md", ReviewDecision::Rejected),
     );
-    assert_eq!(grown(&before, &after, ("u", "u")).1, [undo(3), undo(4)]);
+    assert_eq!(
+        grown(&before, &after, ("<backspace>", "<backspace>")).1,
+        [undo(3), undo(4)]
+    );
 }
 
 /// The text of the last file is opened in an editor that leaves `edited`, with `keys` afterwards.
@@ -631,7 +646,11 @@ fn text_of_an_editor_replaces_its_file() {
 #[test]
 fn undo_names_the_last_act_wherever_the_selection_is() {
     let mut tape = waiting(three_files());
-    assert_eq!(live(&tape, "u", (120, 36)).1, [], "nothing is decided");
+    assert_eq!(
+        live(&tape, "<backspace>", (120, 36)).1,
+        [],
+        "nothing is decided"
+    );
     tape.note(None, &received("review"));
     tape.note(
         None,
@@ -641,7 +660,7 @@ fn undo_names_the_last_act_wherever_the_selection_is() {
     for file in &three_files()[..2] {
         tape.note(None, &decided(&file.path, ReviewDecision::Accepted));
     }
-    let (host, sent) = live(&tape, "Gu", (120, 36));
+    let (host, sent) = live(&tape, "G<backspace>", (120, 36));
     assert_eq!(sent, [RunCommand::UndoReview { known: Some(2) }]);
     assert!(
         host.text()
@@ -654,7 +673,7 @@ fn undo_names_the_last_act_wherever_the_selection_is() {
     for file in &three_files()[..2] {
         tape.note(None, &decided(&file.path, ReviewDecision::Open));
     }
-    let (host, sent) = live(&tape, "u", (120, 36));
+    let (host, sent) = live(&tape, "<backspace>", (120, 36));
     assert_eq!(sent, [RunCommand::UndoReview { known: Some(1) }]);
     assert!(
         host.text().contains("about wiki/global/order-states.md"),
@@ -679,7 +698,7 @@ fn review_key_does_not_close_the_open_review() {
 #[test]
 fn other_keys_of_the_deck_do_nothing_in_a_review() {
     let tape = waiting(three_files());
-    for keys in ["<space>", "b", "a", "A", "d", "s", "o", "t", "f"] {
+    for keys in ["<space>", "x", "u", "b", "a", "A", "d", "s", "o", "t", "f"] {
         let (host, sent) = live(&tape, keys, (120, 36));
         assert_eq!(sent, [], "{keys}");
         let text = host.text();

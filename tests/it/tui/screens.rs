@@ -113,6 +113,11 @@ fn call_with_its_result_is_rendered() {
 #[test]
 fn help_and_log_are_rendered() {
     at_every_size!("help", |size| shown(tape::running().timeline(), "?", size));
+    at_every_size!("help_all", |size| shown(
+        tape::running().timeline(),
+        "??",
+        size
+    ));
     let mut tape = tape::running();
     tape.message(
         None,

@@ -52,7 +52,7 @@ fn unseen_keys_change_nothing() {
         hold::held(),
         review::waiting(review::three_files()),
     ] {
-        for size in [SMALL, (39, 12), (200, 11), (10, 3)] {
+        for size in [SMALL, (39, 12), (200, 4), (10, 3)] {
             for keys in [
                 "Y",
                 "y",
@@ -161,4 +161,19 @@ fn typed_text_survives_a_small_terminal() {
         live(&hold::running(), asking().keys("q"), DETACHABLE).2,
         ExitReason::Detached
     );
+}
+
+#[test]
+fn few_rows_show_the_header_and_the_table() {
+    let live_at = |size, keys: &str| {
+        let (host, ..) = live(&hold::running(), ScriptedHost::new(keys, size), DETACHABLE);
+        host.text()
+    };
+    for size in [(40, 5), (80, 8), (120, 11)] {
+        let (width, height) = size;
+        insta::assert_snapshot!(format!("few_rows_{width}x{height}"), live_at(size, ""));
+    }
+    let question = live_at((80, 8), "x");
+    assert!(question.contains("least 40×12"), "{question}");
+    assert!(!live_at((80, 8), "x<esc>").contains("least"));
 }

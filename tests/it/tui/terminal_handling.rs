@@ -57,7 +57,7 @@ fn shell_has_the_terminal_while_the_program_is_suspended() {
     shell.press("fg\r");
     // The view is the same as before, and the first key is processed.
     shell.shows("Keys of the session");
-    shell.press("?");
+    shell.press("\u{1b}");
     shell.shows(SHOWN);
     shell.press("q");
     shell.until("shell", |screen| !screen.alternate_screen());
@@ -82,7 +82,7 @@ fn live_run_handles_keys_after_every_suspend() {
         // A terminal in canonical mode would keep the key until the end of the line.
         shell.press("?");
         shell.shows("Keys of the units");
-        shell.press("?");
+        shell.press("\u{1b}");
         shell.shows("┌ units");
     }
     let program = shell.foreground();
@@ -96,7 +96,7 @@ fn live_run_handles_keys_after_every_suspend() {
         });
         shell.press("?");
         shell.shows("Keys of the units");
-        shell.press("?");
+        shell.press("\u{1b}");
         shell.shows("┌ units");
     }
     killpg(program, Signal::SIGTERM).unwrap();

@@ -5,10 +5,10 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use crate::page::DrawContext;
 use crate::widgets::{RowWriter, pane};
 use crate::{action::UserAction, model::ScrollList, theme::StyleRole};
-use ingestdeck_core::text::{self, clock};
+use ingestdeck_core::text;
 
 /// Columns of the time, and fewest and most columns of the units.
-const TIME_WIDTH: usize = 8;
+const TIME_WIDTH: usize = 9;
 const MIN_UNIT_WIDTH: usize = 10;
 const MAX_UNIT_WIDTH: usize = 32;
 
@@ -87,7 +87,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: 
         let mut pen = RowWriter::row(scene, buf, line);
         pen.cell(StyleRole::Key, scene.theme.glyphs.bookmark(), 2);
         let at = match scene.source.origin.has_times {
-            true => clock(bookmark.at),
+            true => scene.model.playhead.moment(bookmark.at),
             false => format!("#{}", bookmark.entry.0.saturating_add(1)),
         };
         pen.cell(StyleRole::Dim, &at, TIME_WIDTH);

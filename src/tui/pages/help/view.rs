@@ -8,6 +8,7 @@ use super::HelpPage;
 use crate::page::DrawContext;
 use crate::widgets::{RowWriter, key_names, pane};
 use crate::{
+    action::UserAction,
     keymap::Keymap,
     legend,
     theme::{GlyphSet, StyleRole, row_role, status_role},
@@ -45,7 +46,7 @@ fn legend(glyphs: &GlyphSet) -> impl Iterator<Item = HelpLine> {
         .chain(columns)
 }
 
-/// The keys of the page from which the help was opened, then all keys and signs.
+/// The keys of the page from which the help was opened, and all keys and signs if they are wanted.
 fn all(view: &HelpPage, keymap: &Keymap, glyphs: &GlyphSet) -> Vec<HelpLine> {
     let heading = HelpLine::Heading(Cow::Owned(format!("Keys of {}", view.about)));
     let here = view
@@ -53,6 +54,10 @@ fn all(view: &HelpPage, keymap: &Keymap, glyphs: &GlyphSet) -> Vec<HelpLine> {
         .iter()
         .map(|(action, about)| HelpLine::Key(keymap.all(*action), about));
     let here = [heading].into_iter().chain(here).chain([HelpLine::Empty]);
+    if !view.is_complete {
+        let more = HelpLine::Key(keymap.all(UserAction::Help), "again: all keys and signs");
+        return here.chain([more]).collect();
+    }
     let groups = keymap
         .help()
         .enumerate()

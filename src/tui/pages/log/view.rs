@@ -10,11 +10,7 @@ use super::recording_failure_lines;
 use crate::page::DrawContext;
 use crate::widgets::{RowWriter, pane};
 use crate::{model::ScrollList, theme::StyleRole};
-use ingestdeck_core::{
-    run::state::LogMessage,
-    tape::note::Severity,
-    text::{self, clock},
-};
+use ingestdeck_core::{run::state::LogMessage, tape::note::Severity, text};
 
 pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let messages = scene.run_view.messages();
@@ -42,8 +38,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: 
         };
         let mut pen = RowWriter::row(scene, buf, line);
         let (role, word) = role_of(message.level);
-        pen.cell_right(StyleRole::Dim, &clock(message.at), 7);
-        pen.skip(1);
+        let playhead = &scene.model.playhead;
+        let columns = playhead.moment_columns();
+        pen.cell(StyleRole::Dim, &playhead.moment(message.at), columns);
         pen.cell(role, word, 8);
         if let Some(unit) = &message.unit {
             let width = text::width(unit).min(usize::from(inside.width) / 4);

@@ -239,6 +239,7 @@ impl ReadingPage {
             row: RowId::new(row.row, run_view),
             is_sub_agent: row.is_sub_agent,
             is_unfolded: self.is_unfolded(row.address),
+            room: 0,
             width: self.size.0.saturating_sub(SIGN + indent),
         }
     }

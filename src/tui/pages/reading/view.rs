@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     cache::{ReadingLines, RowId, RowLine},
-    model::SharedModel,
     page::DrawContext,
     theme::{StyleRole, row_role},
     widgets::{
@@ -18,18 +17,8 @@ use crate::{
 };
 use ingestdeck_core::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
-    text::{self, clock, pluralize},
+    text::{self, pluralize},
 };
-
-/// Columns of the times; 0 if the record has none.
-pub(super) fn time_columns(model: &SharedModel) -> u16 {
-    let bounds = &model.playhead.bounds;
-    let longest = clock(bounds.last_at).len();
-    match bounds.has_times {
-        true => u16::try_from(longest).unwrap_or(u16::MAX).saturating_add(1),
-        false => 0,
-    }
-}
 
 pub(super) fn draw(scene: &DrawContext<'_>, page: &ReadingPage, area: Rect, buf: &mut Buffer) {
     let run_view = scene.run_view;
@@ -114,14 +103,14 @@ fn draw_line(
     let shown = row.line(line);
     let unread = RowLine::default();
     let read = scene.cache.row(RowId::new(row.row, run_view));
-    let times = usize::from(time_columns(scene.model));
+    let times = scene.model.playhead.moment_columns();
     let is_first = match shown {
         ReadingLine::Text(0) => row.is_message(),
         ReadingLine::Text(_) | ReadingLine::Blank => false,
         ReadingLine::SubAgent | ReadingLine::Action => true,
     };
     let at = match read.filter(|_| is_first && times > 0) {
-        Some(read) => clock(read.at),
+        Some(read) => scene.model.playhead.moment(read.at),
         None => String::new(),
     };
     pen.cell(StyleRole::Dim, &at, times);

@@ -6,7 +6,7 @@ use crate::page::DrawContext;
 use crate::widgets::{RowWriter, pane, progress};
 use crate::{
     action::UserAction,
-    layout::{self, Pane},
+    layout::{Pane, ScreenLayout},
     model::{
         ClickAction, ConnectionProgress, GroupKey, Grouping, RunTotals, StatusFilter, TableLine,
         UnitCounts, UnitGroup, UnitListing, UnitSort,
@@ -22,7 +22,10 @@ use ingestdeck_core::{
     text,
 };
 
-pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffer) {
+    let (Some(area), Some(rows)) = (plan.units, plan.unit_list()) else {
+        return;
+    };
     let (model, run_view) = (scene.model, scene.run_view);
     let view = &model.units_view;
     let focus = view.focus == Pane::Units;
@@ -41,8 +44,10 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         .iter()
         .map(|(role, text)| (*role, text.as_str()))
         .collect();
-    let inside = pane(scene, area, focus, &title, &place, buf);
-    let rows = layout::unit_list(area);
+    let inside = match plan.has_table_frame() {
+        true => pane(scene, area, focus, &title, &place, buf),
+        false => area,
+    };
     if rows.is_empty() {
         return;
     }
@@ -232,6 +237,7 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
         GroupKey::Need(need) => (need_role(*need), need.label()),
         GroupKey::Connection(name) if name.is_empty() => (StyleRole::Strong, "no connection"),
         GroupKey::Connection(name) => (StyleRole::Strong, name.as_str()),
+        GroupKey::Cause(_) => return cause(scene, group, area, buf),
     };
     let is_shown = |action: UserAction| action.spec().is_available(scene.model, scene.run_view);
     let keys = if group.key == GroupKey::Need(UnitNeed::Person) && area.width >= 60 {
@@ -268,6 +274,10 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
     pen.end_with(&keys);
     pen.put_in(role, name, usize::from(area.width) / 2);
     pen.put(StyleRole::Dim, &format!(" {} {}", glyphs.dot, group.units));
+    if group.causes > 0 {
+        let causes = text::pluralize(group.causes, "shared cause");
+        pen.put(StyleRole::Dim, &format!(", {causes}"));
+    }
     if matches!(group.key, GroupKey::Connection(_)) {
         put_counts(scene, &group.counts, &mut pen);
     }
@@ -284,6 +294,41 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
         };
         pen.put(StyleRole::Dim, &format!(", {hidden} ({key} unfolds)"));
     }
+}
+
+/// Paints what failed units have in common, and the name of the first one.
+fn cause(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffer) {
+    let glyphs = scene.theme.glyphs;
+    let units = scene.model.units_view.listing.units_of(group);
+    let Some(first) = units
+        .first()
+        .and_then(|unit| scene.run_view.state.units.get(*unit))
+    else {
+        return;
+    };
+    let role = status_role(first.status);
+    let mut pen = RowWriter::row(scene, buf, area);
+    pen.cell(role, glyphs.unit(first), 2);
+    pen.cell_right(StyleRole::Strong, &group.units.to_string(), 4);
+    pen.skip(2);
+    let more = match group.hidden {
+        0 => String::new(),
+        1 => first.key.to_string(),
+        hidden => format!("{} and {} more", first.key, hidden - 1),
+    };
+    let room = pen.room();
+    let names = match group.hidden {
+        0 => 0,
+        _ => text::width(&more).min(room / 3),
+    };
+    let reason = text::one_row(&group.reason, 300);
+    pen.cell(role, &reason, room.saturating_sub(names + 2));
+    pen.skip(2);
+    pen.cell(
+        StyleRole::Dim,
+        &text::fit_middle(&more, names, glyphs.cut),
+        names,
+    );
 }
 
 fn need_role(need: UnitNeed) -> StyleRole {
