@@ -12,6 +12,8 @@ use ingestdeck_core::{
 
 /// Permission mode in which every tool runs.
 pub(crate) const BYPASS_PERMISSION_MODE: &str = "bypassPermissions";
+/// Permission mode in which the model may only read and write its plan.
+const PLAN_MODE: &str = "plan";
 
 /// Result of evaluating a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ pub(crate) struct SessionMonitor {
     expected_mode: String,
     /// The last permission mode that it reported.
     reported_mode: Option<String>,
-    /// Modes that a person asked for during the turn.
+    /// Modes that a person asked for during the turn, and plan mode once the model begins to plan.
     requested_modes: Vec<String>,
     changes: SessionChanges,
     breach: Option<String>,
@@ -77,9 +79,11 @@ impl SessionMonitor {
         }
     }
 
-    /// A person asks for this permission mode, so it may be reported.
+    /// A person asks for this permission mode, or the model for plan mode, so it may be reported.
     pub(crate) fn expect_mode(&mut self, mode: &str) {
-        self.requested_modes.push(mode.to_owned());
+        if !self.requested_modes.iter().any(|asked| asked == mode) {
+            self.requested_modes.push(mode.to_owned());
+        }
     }
 
     /// The agent has carried out a request, which later turns repeat.
@@ -154,6 +158,9 @@ impl SessionMonitor {
         if self.turns.push(line) == LineRole::Trailing {
             return SessionLineFinding::Nothing;
         }
+        if begins_plan(&line.body) {
+            self.expect_mode(PLAN_MODE);
+        }
         let mode = match &line.body {
             LineBody::Init(init) => init.permission_mode.as_deref(),
             LineBody::System(SystemLine::Status { permission_mode }) => permission_mode.as_deref(),
@@ -183,7 +190,7 @@ impl SessionMonitor {
                 SessionLineFinding::Nothing
             }
             // These modes allow less.
-            "default" | "plan" | "dontAsk" => {
+            "default" | PLAN_MODE | "dontAsk" => {
                 let text =
                     format!("Claude Code runs in permission mode `{mode}` instead of `{expected}`");
                 SessionLineFinding::Message(Severity::Warning, text)
@@ -208,6 +215,16 @@ impl SessionMonitor {
             SessionCheck::Mismatch(text) => SessionLineFinding::Mismatch(text),
         }
     }
+}
+
+/// True if the model calls the tool that changes the session to plan mode.
+fn begins_plan(body: &LineBody<'_>) -> bool {
+    let LineBody::Assistant(chat) = body else {
+        return false;
+    };
+    chat.blocks
+        .iter()
+        .any(|block| matches!(block, MessageBlock::ToolUse(call) if call.name == "EnterPlanMode"))
 }
 
 /// True for a line about a call or a background task, and for one that may hide a call.
@@ -363,6 +380,25 @@ mod tests {
                 "{mode}"
             );
         }
+    }
+
+    #[test]
+    fn plan_mode_that_the_model_enters_is_expected() {
+        let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"EnterPlanMode","input":{}}]}}"#;
+        let status = |mode: &str| {
+            format!(
+                r#"{{"type":"system","subtype":"status","status":null,"permissionMode":"{mode}","session_id":"a"}}"#
+            )
+        };
+        let lines = [&init("default"), call, &status("plan"), &status("default")];
+        let (_, seen) = watch(None, MismatchPolicy::Error, &lines);
+        assert!(
+            seen.iter().all(|it| *it == SessionLineFinding::Nothing),
+            "{seen:?}"
+        );
+        // Other modes are still compared.
+        let (monitor, _) = watch(None, MismatchPolicy::Error, &[call, &status("auto")]);
+        assert!(monitor.breach().is_some());
     }
 
     #[test]
