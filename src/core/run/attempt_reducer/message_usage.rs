@@ -17,7 +17,9 @@ pub(super) struct MessageUsage {
     recent: Vec<SeenMessage>,
     /// Index of the message that is evicted next.
     oldest: u8,
-    /// Tokens of messages that are no longer in `recent`.
+    /// Tokens of the turns that have ended, as their results report them.
+    ended_turns: TokenCounts,
+    /// Tokens of messages that are no longer in `recent`, since the last of these results.
     evicted: TokenCounts,
     /// Costs of these messages.
     evicted_costs: MessageCosts,
@@ -219,17 +221,27 @@ impl MessageUsage {
     }
 
     fn add_up(&mut self) {
+        let ended = self.ended_turns.plus(self.evicted);
         self.tokens = self
             .recent
             .iter()
-            .fold(self.evicted, |total, seen| total.plus(seen.usage.into()));
+            .fold(ended, |total, seen| total.plus(seen.usage.into()));
     }
 
-    /// Sets the totals of a result. A result after an API failure reports zero although tokens were used.
+    /// Replaces the tokens since the last result by the totals of this one, which covers its turn only. A result after an
+    /// API failure reports zero although tokens were used.
     pub(super) fn set_totals(&mut self, totals: TokenCounts) {
-        if totals != TokenCounts::default() {
-            self.tokens = totals;
+        if totals == TokenCounts::default() {
+            return;
         }
+        self.ended_turns = self.ended_turns.plus(totals);
+        self.evicted = TokenCounts::default();
+        for seen in &mut self.recent {
+            self.evicted_costs = self.evicted_costs.plus(seen.costs());
+            seen.usage = Usage::default();
+            seen.reported_usd = None;
+        }
+        self.add_up();
     }
 }
 

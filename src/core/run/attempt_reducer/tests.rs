@@ -171,6 +171,33 @@ fn capture_that_ends_without_a_result_has_its_tokens() {
 }
 
 #[test]
+fn tokens_of_all_turns_of_a_process_count() {
+    let message = |id: &str, input: u64| {
+        format!(
+            r#"{{"type":"assistant","message":{{"id":"{id}","usage":{{"input_tokens":{input}}},"content":[]}},"session_id":"s"}}"#
+        )
+    };
+    let result = |input: u64| {
+        format!(
+            r#"{{"type":"result","subtype":"success","is_error":false,"usage":{{"input_tokens":{input}}},"session_id":"s"}}"#
+        )
+    };
+    let task = r#"{"type":"system","subtype":"task_started","task_id":"t","is_backgrounded":true}"#;
+    let lines = [
+        task.to_owned(),
+        message("a", 7),
+        result(8),
+        message("b", 20),
+        result(21),
+    ];
+    let input = |count: usize| {
+        let lines: Vec<_> = lines.iter().take(count).map(String::as_str).collect();
+        tokens(&lines).input
+    };
+    assert_eq!([2, 3, 4, 5].map(input), [7, 8, 28, 29]);
+}
+
+#[test]
 fn context_is_known_from_the_window_of_its_model() {
     let message = |model: &str, read: u64| {
         format!(
