@@ -108,7 +108,14 @@ pub fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&str>) -> 
         ),
         "todowrite" => (ActionKind::Note, Some("update todos".into())),
         "todoread" => (ActionKind::Note, Some("read todos".into())),
-        "askuserquestion" => (ActionKind::Note, Some("ask user".into())),
+        "askuserquestion" => (
+            ActionKind::Note,
+            Some(asked_question(input).map_or("ask user".into(), |it| format!("ask user: {it}"))),
+        ),
+        "workflow" => (
+            ActionKind::Tool,
+            workflow_name(input).map(|name| format!("workflow {name}")),
+        ),
         "task" | "agent" => (
             ActionKind::Subagent,
             call_title::first_text_argument(input, ["description", "prompt"]).map(Cow::into_owned),
@@ -193,6 +200,32 @@ fn verb_with_argument(verb: &str, argument: Option<String>) -> String {
         Some(argument) => format!("{verb}: `{argument}`"),
         None => verb.to_owned(),
     }
+}
+
+/// The first question of a call that asks the user.
+fn asked_question(input: Option<RawJson<'_>>) -> Option<String> {
+    let questions = input?.get("questions")?.items();
+    let question = questions.first()?.get("question")?.as_str()?;
+    let more = match questions.len() {
+        0 | 1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    Some(format!("{question}{more}"))
+}
+
+/// The name of the workflow that a call starts: its argument, or the first name in its script.
+fn workflow_name(input: Option<RawJson<'_>>) -> Option<String> {
+    if let Some(name) = call_title::first_text_argument(input, ["name"]) {
+        return Some(name.into_owned());
+    }
+    let script = call_title::first_text_argument(input, ["script"])?;
+    let (_, rest) = script.split_once("name:")?;
+    let mut name = rest.trim_start().chars();
+    let quote = name
+        .next()
+        .filter(|char| matches!(char, '\'' | '"' | '`'))?;
+    let (name, _) = name.as_str().split_once(quote)?;
+    (!name.trim().is_empty()).then(|| name.to_owned())
 }
 
 /// Removes the working directory from the paths in a command.

@@ -5,7 +5,10 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::{
-    actions::sql_query::arguments_row,
+    actions::{
+        input_form::{InputForm, PLAN_TOOL, plan_text},
+        sql_query::arguments_row,
+    },
     tape::{
         Millis, Note,
         note::{
@@ -59,6 +62,44 @@ fn command_sentence(received: &CommandReceived) -> String {
         sentence.push_str(&format!(": {reason}"));
     }
     sentence
+}
+
+/// What a held call asks a person; `None` for a call that only waits.
+fn asked(tool: &str, input: &str) -> Option<String> {
+    if tool == PLAN_TOOL {
+        let plan = plan_text(tool, input)?;
+        let title = plan.lines().find(|line| !line.trim().is_empty())?;
+        return Some(format!(
+            "a plan waits for your approval: {}",
+            title.trim_start_matches(['#', ' '])
+        ));
+    }
+    let form = InputForm::of_call(tool, input)?;
+    Some(match &form.server {
+        Some(server) => format!("the tool server `{server}` asks you: {}", form.message),
+        None => {
+            let prompts = form.fields.iter().map(|field| field.prompt.as_str());
+            format!(
+                "the model asks you: {}",
+                prompts.collect::<Vec<_>>().join(" · ")
+            )
+        }
+    })
+}
+
+/// The values of an answer. Its keys are the questions, which are shown above.
+fn answer_values(answer: &Value) -> String {
+    let text = |value: &Value| match value.as_str() {
+        Some(text) => text.to_owned(),
+        None => value.to_string(),
+    };
+    match answer {
+        Value::Object(answers) => {
+            let values: Vec<_> = answers.values().map(text).collect();
+            values.join(" · ")
+        }
+        other => text(other),
+    }
 }
 
 fn sentence(note: &Note) -> String {
@@ -132,8 +173,14 @@ fn sentence(note: &Note) -> String {
                 .as_ref()
                 .map(|condition| format!(" at {}", one_row(condition, 80)))
                 .unwrap_or_default();
-            let input = arguments_row(tool, &input.to_string());
-            format!("held{reached}: {tool} {}", one_row(&input, 300))
+            let input = input.to_string();
+            match asked(tool, &input) {
+                Some(asked) => one_row(&asked, 300),
+                None => {
+                    let input = arguments_row(tool, &input);
+                    format!("held{reached}: {tool} {}", one_row(&input, 300))
+                }
+            }
         }
         Note::CallDecided {
             decision,
@@ -155,7 +202,7 @@ fn sentence(note: &Note) -> String {
             CallDecision::Answered => {
                 let answer = input
                     .as_ref()
-                    .map(|answer| format!(": {}", one_row(&answer.to_string(), 300)));
+                    .map(|answer| format!(": {}", one_row(&answer_values(answer), 300)));
                 format!("answered{}", answer.unwrap_or_default())
             }
             CallDecision::Cancelled => "cancelled without an answer".to_owned(),
@@ -305,4 +352,54 @@ fn amended(amendment: Option<&Amendment>) -> String {
 
 fn short_hash(commit: &str) -> &str {
     commit.get(..8).unwrap_or(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn calls_that_ask_a_person_are_shown_without_their_arguments() {
+        let held = |tool: &str, input: Value| {
+            let note = json!({"kind": "call_held", "tool": tool, "tool_use_id": "t", "input": input,
+                "reached": "permission request", "needs_decision": true});
+            Note::parse(note.to_string().as_bytes()).to_string()
+        };
+        let question = |text: &str| json!({"question": text, "options": [{"label": "Table"}]});
+        let questions = json!({"questions": [question("Which format?"), question("Where?")]});
+        assert_eq!(
+            held("AskUserQuestion", questions),
+            "the model asks you: Which format? · Where?"
+        );
+        assert_eq!(
+            held(
+                "ExitPlanMode",
+                json!({"plan": "\n## Move the reports\n- one"})
+            ),
+            "a plan waits for your approval: Move the reports"
+        );
+        let request = json!({"mcp_server_name": "booking", "message": "Complete it.",
+            "requested_schema": {"properties": {"age": {"type": "integer"}}}});
+        assert_eq!(
+            held("elicitation", request),
+            "the tool server `booking` asks you: Complete it."
+        );
+        // Arguments of another shape are shown as they are.
+        assert_eq!(
+            held("AskUserQuestion", json!({"questions": 1})),
+            r#"held at permission request: AskUserQuestion {"questions":1}"#
+        );
+    }
+
+    #[test]
+    fn answer_is_shown_as_its_values() {
+        let note = json!({"kind": "call_decided", "tool_use_id": "t", "decision": "answered",
+            "input": {"Which format?": "Table, List", "age": 36}});
+        assert_eq!(
+            Note::parse(note.to_string().as_bytes()).to_string(),
+            "answered: Table, List · 36"
+        );
+    }
 }

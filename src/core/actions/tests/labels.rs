@@ -40,6 +40,25 @@ fn labels_follow_the_table() {
         ("TodoRead", "{}", "note", "read todos"),
         ("AskUserQuestion", "{}", "note", "ask user"),
         (
+            "AskUserQuestion",
+            r#"{"questions":[{"question":"Which  format?"},{"question":"Where?"}]}"#,
+            "note",
+            "ask user: Which format? (and 1 more)",
+        ),
+        (
+            "Workflow",
+            r#"{"script":"export const meta = { name: 'look', phases: [] }"}"#,
+            "tool",
+            "workflow look",
+        ),
+        (
+            "Workflow",
+            r#"{"name":"review"}"#,
+            "tool",
+            "workflow review",
+        ),
+        ("Workflow", r#"{"script":"name: look"}"#, "tool", "Workflow"),
+        (
             "Task",
             r#"{"description":"d","prompt":"p"}"#,
             "subagent",
