@@ -6,6 +6,7 @@
 
 mod isolation;
 mod publication;
+mod sub_agents;
 mod tasks;
 mod token_counts;
 mod workers;
@@ -16,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 pub use isolation::RecordedIsolation;
 pub use publication::{PriorPatchIntegration, Publication};
-pub use tasks::{AgentTask, TaskState, WorkflowAgent};
+pub use sub_agents::SubAgentCalls;
+pub use tasks::{AgentTask, MAX_WORKFLOW_ROWS, TaskState, WorkflowAgent};
 pub use token_counts::{ContextUsage, ModelSpending, TokenCounts};
 pub use workers::{RunWorkers, WorkerNumber, WorkerState, WorkerWait};
 
@@ -762,6 +764,8 @@ pub struct RunView {
     /// Results of calls whose tasks run on in the background: entry and block of the call, mapped to the entry of the
     /// result. It only grows.
     pub background_results: BTreeMap<(u32, u8), u32>,
+    /// The calls that started sub-agents.
+    pub sub_agents: SubAgentCalls,
     /// What the rows of starts cover.
     pub start_rows: StartRows,
     /// Changes that decide when attempts start. It only grows.

@@ -237,6 +237,9 @@ impl AttemptFold {
                 turns,
             });
         }
+        if let Some(call) = line.parent_tool_use_id.as_deref() {
+            self.link_to_call(view, seq, call);
+        }
         match &line.body {
             LineBody::Init(_)
             | LineBody::Assistant(_)
@@ -261,6 +264,7 @@ impl AttemptFold {
             }
             LineBody::User(_) => {
                 self.detach_tasks(view, entry, &calls, emit);
+                self.link_agents(view, seq, &calls, bytes);
                 self.apply_calls(view, seq, &calls, depth);
             }
             LineBody::StreamEvent(StreamDelta::Text(text)) if depth == 0 => {

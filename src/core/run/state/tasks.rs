@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::tape::Millis;
+use crate::tape::{Millis, Seq};
 
 /// A task of an agent, as its `task_*` lines report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,13 @@ pub struct AgentTask {
     pub agents: Vec<WorkflowAgent>,
     /// Numbers of the phases of a workflow that have a row.
     pub(in crate::run) phases: Vec<u64>,
+    /// The row of the further elements of a workflow, and the last entry that lists them.
+    pub(in crate::run) further: Option<(usize, Seq)>,
 }
+
+/// Elements of a workflow that have a row each. Rows name their element by its index in the line, and the row of the
+/// further elements has this number.
+pub const MAX_WORKFLOW_ROWS: u8 = u8::MAX;
 
 /// State of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

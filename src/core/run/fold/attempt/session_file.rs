@@ -1,10 +1,10 @@
 //! The lines of a session file that streams do not have: what people wrote, and turns that end without a result line.
 
-use super::{AttemptFold, status_for_verdict};
+use super::{AttemptFold, CallChange, status_for_verdict};
 use crate::{
     actions::{MessageEnd, begins_turn, is_turn_end},
     decode::{
-        AgentLine, ChatLine, LazyText, LineBody, MessageBlock,
+        AgentLine, ChatLine, LazyText, LineBody, MessageBlock, RawJson,
         line::{SessionFileLine, SystemLine, TextAuthor},
         user_text::UserText,
     },
@@ -23,6 +23,32 @@ use crate::{
 const MAX_MARKUP_BYTES: usize = 4096;
 
 impl AttemptFold {
+    /// Results of calls that started sub-agents name these agents.
+    pub(super) fn link_agents(
+        &self,
+        view: &mut RunView,
+        seq: Seq,
+        calls: &[CallChange<'_>],
+        line: &[u8],
+    ) {
+        for change in calls {
+            if let CallChange::Ended {
+                result,
+                tool: Some(tool),
+                ..
+            } = change
+                && matches!(&**tool, "Agent" | "Task")
+                && let Some(row) = self.call_rows.get(result.tool_use_id.as_ref())
+                && let Ok(line) = std::str::from_utf8(line)
+                && let Some(agent) = RawJson(line)
+                    .get("toolUseResult")
+                    .and_then(|result| result.get("agentId")?.as_str())
+            {
+                view.sub_agents.add_result(&agent, (self.id, *row), seq);
+            }
+        }
+    }
+
     /// Adds what a line of a session file adds to the rows and turns of a stream.
     pub(super) fn session_file_line(
         &mut self,
@@ -32,7 +58,11 @@ impl AttemptFold {
         depth: u8,
     ) {
         if line.is_sidechain && entry.scope != EntryScope::BySession {
-            self.attempt(view).setup.is_cost_included = true;
+            let setup = &mut self.attempt(view).setup;
+            let is_first = !std::mem::replace(&mut setup.is_cost_included, true);
+            if let Some(agent) = line.agent_id.as_deref().filter(|_| is_first) {
+                view.sub_agents.add_agent(self.id, agent);
+            }
         }
         match &line.body {
             LineBody::User(chat) if !chat.synthetic => {

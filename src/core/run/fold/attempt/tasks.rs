@@ -11,7 +11,10 @@ use crate::{
     run::{
         EntryRef,
         fold::{SinkEvent, TaskChange},
-        state::{AgentTask, RowKind, RowOutcome, RunView, StreamRow, TaskState, WorkflowAgent},
+        state::{
+            AgentTask, MAX_WORKFLOW_ROWS, RowKind, RowOutcome, RunView, StreamRow, TaskState,
+            WorkflowAgent,
+        },
     },
     tape::{Millis, Seq},
     text::one_row,
@@ -130,6 +133,19 @@ impl AttemptFold {
         }
     }
 
+    /// The rows of an entry belong to a sub-agent that this call started.
+    pub(super) fn link_to_call(&self, view: &mut RunView, entry: Seq, call: &str) {
+        let row = self.call_rows.get(call).copied();
+        // The call of a sub-agent in the background has its result already.
+        let task = || {
+            let place = self.task_of_call(view, call)?;
+            self.task_mut(view, place).row
+        };
+        if let Some(row) = row.or_else(task) {
+            view.sub_agents.add_entry(entry, row);
+        }
+    }
+
     /// The newest task that the call started.
     fn task_of_call(&self, view: &mut RunView, call: &str) -> Option<usize> {
         let tasks = self.attempt(view).live.tasks.as_deref()?;
@@ -202,6 +218,7 @@ impl AttemptFold {
             row,
             agents: Vec::new(),
             phases: Vec::new(),
+            further: None,
         };
         let tasks = self.attempt(view).live.tasks.get_or_insert_default();
         Arc::make_mut(tasks).push(task);
@@ -251,8 +268,12 @@ impl AttemptFold {
             agent.is_over = true;
             open.extend(agent.row);
         }
+        let further = task.further;
         for row in open {
             self.close_row(view, row, seq, RowOutcome::Aborted);
+        }
+        if let Some((row, last)) = further {
+            self.close_row(view, row, last, row_end(state));
         }
         let waits_for_result = call.is_some_and(|call| self.call_rows.contains_key(&*call));
         if let Some(row) = row.filter(|_| !waits_for_result) {
@@ -269,12 +290,18 @@ impl AttemptFold {
         line: &TaskLine<'_>,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
+        if let Some(row) = self.task_mut(view, place).row {
+            view.sub_agents.add_entry(entry.seq, row);
+        }
         for (index, item) in line.workflow_items().enumerate().take(2 * MAX_TASKS) {
             let Some(item) = item else {
                 continue;
             };
-            // Rows name their element by its index in the line.
             let block = u8::try_from(index).ok();
+            let block = block.filter(|block| *block < MAX_WORKFLOW_ROWS);
+            if block.is_none() {
+                self.further_items(view, entry.seq, place);
+            }
             if item.is_agent {
                 self.workflow_agent(view, entry, place, (&item, block), emit);
             } else if !self.task_mut(view, place).phases.contains(&item.index) {
@@ -285,6 +312,18 @@ impl AttemptFold {
                 }
             }
         }
+    }
+
+    /// A line lists elements without a row.
+    fn further_items(&mut self, view: &mut RunView, seq: Seq, place: usize) {
+        let row = match self.task_mut(view, place).further {
+            Some((row, _)) => row,
+            None => self.push_row(
+                view,
+                StreamRow::new(seq, MAX_WORKFLOW_ROWS, RowKind::Task, RowOutcome::Open, 2),
+            ),
+        };
+        self.task_mut(view, place).further = Some((row, seq));
     }
 
     fn workflow_agent(

@@ -137,6 +137,66 @@ fn workflow_has_rows_for_its_phases_and_agents() {
 }
 
 #[test]
+fn elements_beyond_the_last_row_share_one() {
+    let agents = |count: usize| {
+        let agents = (1..=count).map(|index| {
+            format!(
+                r#"{{"type":"workflow_agent","index":{index},"label":"a{index}","state":"done"}}"#
+            )
+        });
+        let agents = agents.collect::<Vec<_>>().join(",");
+        format!(
+            r#"{{"type":"system","subtype":"task_progress","task_id":"w","tool_use_id":"c","workflow_progress":[{agents}],"session_id":"s"}}"#
+        )
+    };
+    let line = |subtype: &str, rest: &str| {
+        format!(
+            r#"{{"type":"system","subtype":"{subtype}","task_id":"w","tool_use_id":"c",{rest},"session_id":"s"}}"#
+        )
+    };
+    let lines = [
+        line("task_started", r#""task_type":"local_workflow""#),
+        agents(10),
+        agents(255),
+        agents(256),
+        agents(300),
+        line("task_notification", r#""status":"completed""#),
+    ];
+    let (view, _) = fold_lines(lines.iter().map(String::as_str));
+    let rows: Vec<_> = view.rows(AttemptId(0)).iter().collect();
+    let further: Vec<_> = rows.iter().filter(|row| row.block == u8::MAX).collect();
+    assert_eq!((rows.len(), further.len()), (1 + 255 + 1, 1));
+    // From the first line that lists them to the last one.
+    assert_eq!(
+        (further[0].first(), further[0].last(u64::MAX)),
+        (Seq(3), Some(Seq(4)))
+    );
+    let attempt = &view.state.units[0].attempts[0];
+    let task = attempt.live.background_tasks().next().unwrap();
+    assert_eq!(task.agent_counts().as_deref(), Some("300/300 agents"));
+}
+
+#[test]
+fn sub_agent_is_linked_to_the_call_that_started_it() {
+    for (lines, linked) in [(FOREGROUND, true), (AGENT, true), (COMMAND, false)] {
+        let (view, _) = fold_lines(lines.lines());
+        let rows = view.rows(AttemptId(0));
+        let nested: Vec<_> = rows.iter().filter(|row| row.depth > 0).collect();
+        assert_eq!(!nested.is_empty(), linked);
+        for row in nested {
+            let call = view
+                .sub_agents
+                .call_of_row(row)
+                .and_then(|call| rows.get(call));
+            assert_eq!(
+                call.map(|call| (call.kind, call.depth)),
+                Some((RowKind::Tool, 0))
+            );
+        }
+    }
+}
+
+#[test]
 fn background_is_known_where_the_release_does_not_report_it() {
     let (_, reported) = fold_lines(AGENT.lines());
     let agent = [
