@@ -2,7 +2,7 @@
 
 use crate::{
     decode::line::{SystemLine, WorkflowItem},
-    text::{one_row, pluralize},
+    text::{count, one_row, pluralize},
 };
 
 /// The text of a `system` line in one row; `None` if it is not shown.
@@ -109,6 +109,16 @@ pub fn system_notice(system: &SystemLine<'_>) -> Option<String> {
     })
 }
 
+/// What came of a task, without the name of the task that Claude Code writes before it: `Background command "Count" failed`.
+pub fn task_end(summary: &str) -> &str {
+    let named = summary
+        .strip_prefix("Background command \"")
+        .or_else(|| summary.strip_prefix("Dynamic workflow \""))
+        .or_else(|| summary.strip_prefix("Agent \""));
+    let end = named.and_then(|rest| rest.split_once("\" "));
+    end.map_or(summary, |(_, end)| end)
+}
+
 /// The name of an agent of a workflow with its phase, and how it ended.
 pub fn workflow_agent(agent: &WorkflowItem<'_>) -> String {
     match workflow_agent_outcome(agent) {
@@ -136,14 +146,40 @@ pub fn workflow_agent_outcome(agent: &WorkflowItem<'_>) -> String {
             .as_deref()
             .map_or_else(|| "failed".to_owned(), |error| one_row(error, 300)),
         Some(true) => {
-            let used = [(agent.tokens, "token"), (agent.tool_calls, "call")];
-            let used = used.into_iter().filter_map(|(count, what)| {
-                Some(pluralize(
-                    usize::try_from(count?).unwrap_or(usize::MAX),
-                    what,
-                ))
-            });
-            used.collect::<Vec<_>>().join(", ")
+            let calls = |calls| pluralize(usize::try_from(calls).unwrap_or(usize::MAX), "call");
+            let tokens = |tokens| match tokens {
+                1 => "1 token".to_owned(),
+                tokens => format!("{} tokens", count(tokens)),
+            };
+            let used = [agent.tokens.map(tokens), agent.tool_calls.map(calls)];
+            used.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_a_task_is_shown_without_its_name() {
+        for (summary, end) in [
+            (
+                r#"Background command "Count" completed (exit code 0)"#,
+                "completed (exit code 0)",
+            ),
+            (r#"Dynamic workflow "two look" completed"#, "completed"),
+            (
+                r#"Background command "Count" failed with "x" y"#,
+                r#"failed with "x" y"#,
+            ),
+            ("The bark is rough.", "The bark is rough."),
+            (
+                r#"Background command "Count""#,
+                r#"Background command "Count""#,
+            ),
+        ] {
+            assert_eq!(task_end(summary), end);
         }
     }
 }

@@ -5,14 +5,14 @@ use serde_json::Value;
 use ingestdeck_core::{
     actions::{
         label,
-        system_notice::{system_notice, workflow_agent_outcome, workflow_item},
+        system_notice::{system_notice, task_end, workflow_agent_outcome, workflow_item},
     },
     decode::{
         self, LazyText, LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult,
-        line::{SessionFileLine, SystemLine, TaskLine, TextAuthor},
+        line::{SessionFileLine, SystemLine, TaskLine, TextAuthor, WorkflowItem},
         user_text::UserText,
     },
-    run::state::{RowKind, StreamRow},
+    run::state::{MAX_WORKFLOW_ROWS, RowKind, StreamRow},
     tape::{
         EntryBody, Millis, Note,
         note::{Amendment, AttemptOutcome},
@@ -183,8 +183,24 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
     }
 }
 
+/// True for the row of the elements of a workflow without a row.
+fn is_of_further_items(row: &StreamRow) -> bool {
+    row.kind == RowKind::Task && row.depth > 0 && row.block == MAX_WORKFLOW_ROWS
+}
+
+/// The agents of a workflow without a row.
+fn further_agents<'a>(task: &TaskLine<'a>) -> impl Iterator<Item = WorkflowItem<'a>> + use<'a> {
+    let items = task.workflow_items().collect::<Vec<_>>().into_iter();
+    let further = items.skip(usize::from(MAX_WORKFLOW_ROWS)).flatten();
+    further.filter(|item| item.is_agent)
+}
+
 /// The task of a row, or the phase or agent of a workflow.
 pub(super) fn task(task: &TaskLine<'_>, row: &StreamRow) -> String {
+    if is_of_further_items(row) {
+        let agents = further_agents(task).count();
+        return format!("{agents} more agents, which `:tasks` counts");
+    }
     let item = task.workflow_items().nth(usize::from(row.block)).flatten();
     match item {
         Some(item) => workflow_item(&item),
@@ -194,14 +210,26 @@ pub(super) fn task(task: &TaskLine<'_>, row: &StreamRow) -> String {
 
 /// How the task of a row ended, or the agent with this label.
 pub(super) fn task_outcome(task: &TaskLine<'_>, row: &StreamRow, label: &str) -> String {
+    if is_of_further_items(row) {
+        let of_outcome = |is_ok| {
+            let agents = further_agents(task);
+            agents.filter(|agent| agent.outcome() == Some(is_ok)).count()
+        };
+        return match (of_outcome(true), of_outcome(false)) {
+            (done, 0) => format!("{done} done"),
+            (done, failed) => format!("{done} done, {failed} failed"),
+        };
+    }
     let is_agent = row.kind == RowKind::Task && row.depth > 0;
     let mut items = task.workflow_items().flatten().filter(|_| is_agent);
     match items.find(|item| item.is_agent && workflow_item(item) == label) {
         Some(agent) => workflow_agent_outcome(&agent),
         None if is_agent => "the workflow ended first".to_owned(),
         None => {
-            let text = task.summary.as_ref().or(task.status.as_ref());
-            one_row(text.map_or("ended", AsRef::as_ref), 300)
+            // The summary of a stopped task is its description.
+            let summary = task.summary.as_deref().map(task_end);
+            let summary = summary.filter(|_| task.status.as_deref() != Some("stopped"));
+            one_row(summary.or(task.status.as_deref()).unwrap_or("ended"), 300)
         }
     }
 }

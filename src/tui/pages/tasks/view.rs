@@ -7,6 +7,7 @@ use crate::page::DrawContext;
 use crate::widgets::{RowWriter, pane};
 use crate::{model::ScrollList, theme::StyleRole};
 use ingestdeck_core::{
+    actions::system_notice::task_end,
     run::state::{AgentTask, RowKind, RowOutcome, TaskState},
     text::{self, latency},
 };
@@ -71,9 +72,18 @@ fn row(scene: &DrawContext<'_>, task: &AgentTask, pen: &mut RowWriter<'_>) {
     pen.cell(StyleRole::Text, &task.kind, KIND_WIDTH);
     pen.cell(StyleRole::Dim, &task.id, ID_WIDTH);
     let summary = task.agent_counts().into_iter();
-    let summary = summary.chain(task.summary.as_deref().map(str::to_owned));
+    // A stopped task has its title as its summary.
+    let end = task
+        .summary
+        .as_deref()
+        .filter(|summary| *summary != &*task.title);
+    let summary = summary.chain(end.map(|end| task_end(end).to_owned()));
     let summary = summary.collect::<Vec<_>>().join(", ");
-    let title_width = text::width(&task.title).min(pen.room() / 2);
+    let room = match summary.is_empty() {
+        true => pen.room(),
+        false => pen.room() / 2,
+    };
+    let title_width = text::width(&task.title).min(room);
     pen.cell(StyleRole::Strong, &task.title, title_width);
     pen.skip(2);
     pen.put(StyleRole::Dim, &text::one_row(&summary, 300));
