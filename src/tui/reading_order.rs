@@ -1,9 +1,12 @@
-//! The rows of a session in the order in which they are read: the rows of a sub-agent follow the action that was the
-//! last one when it began.
+//! The rows of a session in the order in which they are read: the rows of a sub-agent follow the call that started it.
+//! Where that call is unknown, they follow the action that was the last one when the sub-agent began.
 //!
 //! Pure. Sub-agents are separate units in a session file, and rows with a depth in a capture; here both are parts.
 
-use std::ops::Range;
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
 
 use ingestdeck_core::run::state::{AttemptId, RunState, RunView, StreamRow, UnitState};
 
@@ -13,16 +16,57 @@ pub(crate) struct ReadingOrder {
     parts: Vec<ReadingPart>,
 }
 
-/// Adjacent rows of one attempt.
+/// Rows of one attempt that are shown together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReadingPart {
     pub attempt_id: AttemptId,
-    /// Indexes of the rows in the attempt.
-    pub rows: Range<usize>,
+    pub rows: PartRows,
     /// Place of the first row.
     pub start: usize,
     /// True for rows of a sub-agent.
     pub is_sub_agent: bool,
+}
+
+/// Indexes of the rows of a part in their attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PartRows {
+    Adjacent(Range<usize>),
+    /// In ascending order, with rows of other parts between them.
+    Scattered(Vec<usize>),
+}
+
+impl PartRows {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Adjacent(rows) => rows.len(),
+            Self::Scattered(rows) => rows.len(),
+        }
+    }
+
+    /// The row with this number in the part.
+    fn row(&self, number: usize) -> Option<usize> {
+        match self {
+            Self::Adjacent(rows) => (number < rows.len()).then_some(rows.start + number),
+            Self::Scattered(rows) => rows.get(number).copied(),
+        }
+    }
+
+    /// The number of a row in the part.
+    fn number(&self, row: usize) -> Option<usize> {
+        match self {
+            Self::Adjacent(rows) => rows.contains(&row).then(|| row - rows.start),
+            Self::Scattered(rows) => rows.binary_search(&row).ok(),
+        }
+    }
+}
+
+/// What follows a row of the session.
+#[derive(Debug)]
+enum SubAgentPart {
+    /// All rows of another attempt.
+    Attempt(AttemptId),
+    /// Rows of the same attempt, by the row of their call.
+    Rows(Vec<usize>),
 }
 
 impl ReadingPart {
@@ -65,39 +109,80 @@ impl ReadingOrder {
             .collect();
         agents.sort_by_key(|(first, _)| *first);
         let own = units.get(unit).map_or(&[][..], |unit| &unit.attempts);
+        let mut called: HashMap<AttemptId, Vec<(usize, AttemptId)>> = HashMap::new();
+        let call_of = |agent| {
+            let entries = run_view.state.entries;
+            let (attempt, row) = run_view.sub_agents.call_of_attempt(agent, entries)?;
+            own.iter()
+                .any(|own| own.id == attempt)
+                .then_some((attempt, row))
+        };
+        agents.retain(|(_, agent)| match call_of(*agent) {
+            Some((attempt, row)) => {
+                called.entry(attempt).or_default().push((row, *agent));
+                false
+            }
+            None => true,
+        });
         let mut order = Self::default();
         let mut agents = agents.into_iter().peekable();
         for (index, attempt) in own.iter().enumerate() {
             let rows = run_view.rows(attempt.id);
             let following = own.get(index + 1);
             let until = following.and_then(|next| begin(run_view.rows(next.id)));
-            let mut from = 0;
+            let agents_of_calls = called.remove(&attempt.id).unwrap_or_default();
+            let mut sub_agents = sub_agents_of_calls(run_view, rows, agents_of_calls);
             while let Some((first, agent)) =
                 agents.next_if(|(first, _)| until.is_none_or(|until| *first < until))
             {
-                let at = rows.partition_point(|row| row.first().0 < first).max(from);
-                order.push_rows(attempt.id, rows, from..at);
-                order.push(agent, 0..run_view.rows(agent).len(), true);
-                from = at;
+                let at = rows.partition_point(|row| row.first().0 < first);
+                let parts = sub_agents.entry(at).or_default();
+                parts.push(SubAgentPart::Attempt(agent));
             }
-            order.push_rows(attempt.id, rows, from..rows.len());
+            let mut from = 0;
+            for (at, parts) in sub_agents {
+                order.push_rows(attempt.id, run_view, from..at);
+                from = at;
+                for part in parts {
+                    match part {
+                        SubAgentPart::Attempt(agent) => {
+                            let rows = PartRows::Adjacent(0..run_view.rows(agent).len());
+                            order.push(agent, rows, true);
+                        }
+                        SubAgentPart::Rows(rows) => {
+                            order.push(attempt.id, PartRows::Scattered(rows), true);
+                        }
+                    }
+                }
+            }
+            order.push_rows(attempt.id, run_view, from..rows.len());
         }
         order
     }
 
-    /// Appends rows, divided where a sub-agent begins or ends.
-    fn push_rows(&mut self, attempt_id: AttemptId, all: &[StreamRow], range: Range<usize>) {
+    /// Appends rows that follow no call, divided where a sub-agent begins or ends.
+    fn push_rows(&mut self, attempt_id: AttemptId, run_view: &RunView, range: Range<usize>) {
         let mut from = range.start;
-        let rows = all.get(range).unwrap_or_default();
-        for part in rows.chunk_by(|one, next| (one.depth > 0) == (next.depth > 0)) {
-            let is_sub_agent = part.first().is_some_and(|row| row.depth > 0);
-            self.push(attempt_id, from..from + part.len(), is_sub_agent);
+        let rows = run_view.rows(attempt_id);
+        let rows = rows.get(range).unwrap_or_default();
+        let kind = |row: &StreamRow| {
+            (
+                row.depth > 0,
+                run_view.sub_agents.call_of_row(row).is_some(),
+            )
+        };
+        for part in rows.chunk_by(|one, next| kind(one) == kind(next)) {
+            let (is_sub_agent, follows_call) = part.first().map_or((false, false), kind);
+            if !follows_call {
+                let rows = PartRows::Adjacent(from..from + part.len());
+                self.push(attempt_id, rows, is_sub_agent);
+            }
             from += part.len();
         }
     }
 
-    fn push(&mut self, attempt_id: AttemptId, rows: Range<usize>, is_sub_agent: bool) {
-        if !rows.is_empty() {
+    fn push(&mut self, attempt_id: AttemptId, rows: PartRows, is_sub_agent: bool) {
+        if rows.len() > 0 {
             let start = self.len();
             self.parts.push(ReadingPart {
                 attempt_id,
@@ -117,8 +202,8 @@ impl ReadingOrder {
     pub(crate) fn newest(&self, run_view: &RunView) -> Option<usize> {
         let last_began = |part: &&ReadingPart| {
             let rows = run_view.rows(part.attempt_id);
-            let last = part.rows.end.checked_sub(1).and_then(|last| rows.get(last));
-            last.map(StreamRow::first)
+            let last = part.rows.len().checked_sub(1)?;
+            rows.get(part.rows.row(last)?).map(StreamRow::first)
         };
         let part = self.parts.iter().max_by_key(last_began)?;
         part.end().checked_sub(1)
@@ -136,18 +221,48 @@ impl ReadingOrder {
         let part = self.part(place)?;
         Some(RowAddress {
             attempt_id: part.attempt_id,
-            row: part.rows.start + (place - part.start),
+            row: part.rows.row(place - part.start)?,
         })
     }
 
     /// The place of a row.
     pub(crate) fn place(&self, address: RowAddress) -> Option<usize> {
-        let holds = |part: &&ReadingPart| {
-            part.attempt_id == address.attempt_id && part.rows.contains(&address.row)
-        };
-        let part = self.parts.iter().find(holds)?;
-        Some(part.start + (address.row - part.rows.start))
+        self.parts.iter().find_map(|part| {
+            let is_own = part.attempt_id == address.attempt_id;
+            let number = is_own.then(|| part.rows.number(address.row))??;
+            Some(part.start + number)
+        })
     }
+}
+
+/// The sub-agents whose calls are known, by the index of the row before which they are shown. Those of a sub-agent follow
+/// the call that started that one.
+fn sub_agents_of_calls(
+    run_view: &RunView,
+    rows: &[StreamRow],
+    agents: Vec<(usize, AttemptId)>,
+) -> BTreeMap<usize, Vec<SubAgentPart>> {
+    // By the row of the session and by the call that started them.
+    let mut found: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    let mut row_of_session: HashMap<usize, usize> = HashMap::new();
+    for (index, row) in rows.iter().enumerate() {
+        if let Some(call) = run_view.sub_agents.call_of_row(row) {
+            let own = row_of_session.get(&call).copied().unwrap_or(call);
+            row_of_session.insert(index, own);
+            found.entry((own, call)).or_default().push(index);
+        }
+    }
+    let mut parts: BTreeMap<usize, Vec<SubAgentPart>> = BTreeMap::new();
+    for ((own, _), rows) in found {
+        let following = parts.entry(own + 1).or_default();
+        following.push(SubAgentPart::Rows(rows));
+    }
+    for (call, agent) in agents {
+        let own = row_of_session.get(&call).copied().unwrap_or(call);
+        let following = parts.entry(own + 1).or_default();
+        following.push(SubAgentPart::Attempt(agent));
+    }
+    parts
 }
 
 /// The entry with which the first row begins.

@@ -33,6 +33,7 @@ pub(super) fn reading_lines(timeline: &mut Timeline, key: &ReadingKey) -> Readin
     let Some(row) = run_view.rows(key.attempt_id).get(key.index).copied() else {
         return Vec::new();
     };
+    let is_in_background = run_view.background_result(&row).is_some();
     let (content, most) = match row.kind {
         RowKind::Text => (inspect::text_blocks(timeline, &row, "text"), 300),
         RowKind::Thinking => (inspect::text_blocks(timeline, &row, "thinking"), 2),
@@ -62,6 +63,8 @@ pub(super) fn reading_lines(timeline: &mut Timeline, key: &ReadingKey) -> Readin
             match (key.is_unfolded, row.end(entries)) {
                 (true, _) => (call.joined(), 0),
                 (false, RowOutcome::Open | RowOutcome::Aborted) => (Vec::new(), 0),
+                // The result only names the task; the row shows what came of it.
+                (false, RowOutcome::Ok) if is_in_background => (Vec::new(), 0),
                 (false, RowOutcome::Ok) if !call.change.is_empty() => (call.change, 8),
                 (false, RowOutcome::Ok) => (call.result, 4),
                 (false, _) => (call.result, 5),

@@ -120,6 +120,130 @@ fn records_of_several_sessions_open_with_the_units() {
     assert!(page(open(), "", (120, 36)).contains("┌ units"));
 }
 
+/// A line of a message, of the sub-agent that `parent` started.
+fn message(id: &str, block: &serde_json::Value, parent: Option<&str>) -> String {
+    json!({"type": "assistant", "session_id": "s", "parent_tool_use_id": parent,
+        "message": {"id": id, "role": "assistant", "content": [block]}})
+    .to_string()
+}
+
+fn call(id: &str, name: &str, input: &serde_json::Value) -> serde_json::Value {
+    json!({"type": "tool_use", "id": id, "name": name, "input": input})
+}
+
+fn result(id: &str, parent: Option<&str>) -> serde_json::Value {
+    json!({"type": "user", "session_id": "s", "parent_tool_use_id": parent,
+        "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "done"}]}})
+}
+
+fn texts(page: &str, wanted: &[&str]) -> Vec<String> {
+    let lines = body(page).into_iter();
+    let shown = lines.filter_map(|line| {
+        let found = wanted.iter().find(|text| line.contains(**text))?;
+        Some((*found).to_owned())
+    });
+    shown.collect()
+}
+
+#[test]
+fn sub_agents_follow_the_calls_that_started_them() {
+    let agent =
+        |id: &str, what: &str| call(id, "Agent", &json!({"description": what, "prompt": what}));
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let lines = [
+        message("1", &agent("a", "look at bark"), None),
+        message("1", &agent("b", "look at leaves"), None),
+        message("2", &text("leaf one"), Some("b")),
+        message("3", &text("bark one"), Some("a")),
+        message("4", &text("leaf two"), Some("b")),
+        message(
+            "5",
+            &call("c", "Bash", &json!({"command": "bark two"})),
+            Some("a"),
+        ),
+        result("c", Some("a")).to_string(),
+        result("b", None).to_string(),
+        result("a", None).to_string(),
+        message("6", &text("both looked"), None),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("two.jsonl");
+    fs::write(&path, lines.join("\n")).unwrap();
+    let source = FileSource::open(&path).unwrap();
+    let shown = page(Timeline::new(Box::new(source)), "gg", (120, 36));
+    let wanted = [
+        "look at bark",
+        "bark one",
+        "bark two",
+        "look at leaves",
+        "leaf one",
+        "leaf two",
+        "both looked",
+    ];
+    assert_eq!(texts(&shown, &wanted), wanted, "{shown}");
+}
+
+#[test]
+fn sub_agents_of_session_files_follow_their_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let agents = dir.path().join("s/subagents");
+    fs::create_dir_all(&agents).unwrap();
+    let at = |line: String, second: u32, agent: Option<&str>| {
+        let mut line: serde_json::Value = serde_json::from_str(&line).unwrap();
+        // Session files have other names for these.
+        for key in ["session_id", "parent_tool_use_id"] {
+            line.as_object_mut().unwrap().remove(key);
+        }
+        line["sessionId"] = "s".into();
+        line["uuid"] = format!("u{second}").into();
+        line["timestamp"] = format!("2026-11-30T09:00:{second:02}.000Z").into();
+        if let Some(agent) = agent {
+            (line["agentId"], line["isSidechain"]) = (agent.into(), true.into());
+        }
+        line
+    };
+    let agent = |id: &str, what: &str| {
+        message(
+            id,
+            &call(id, "Agent", &json!({"description": what, "prompt": what})),
+            None,
+        )
+    };
+    let ended = |id: &str, agent: &str, second| {
+        let mut line = at(result(id, None).to_string(), second, None);
+        line["toolUseResult"] = json!({"status": "completed", "agentId": agent});
+        line
+    };
+    let text = |id: &str, text: &str| message(id, &json!({"type": "text", "text": text}), None);
+    let main = [
+        at(agent("a", "look at bark"), 1, None),
+        at(agent("b", "look at leaves"), 2, None),
+        ended("b", "two", 8),
+        ended("a", "one", 9),
+        at(text("c", "both looked"), 10, None),
+    ];
+    let write = |path: &Path, lines: &[serde_json::Value]| {
+        let lines: Vec<_> = lines.iter().map(ToString::to_string).collect();
+        fs::write(path, lines.join("\n") + "\n").unwrap();
+    };
+    let path = dir.path().join("s.jsonl");
+    write(&path, &main);
+    let one = [at(text("d", "bark one"), 5, Some("one"))];
+    let two = [at(text("e", "leaf one"), 4, Some("two"))];
+    write(&agents.join("agent-one.jsonl"), &one);
+    write(&agents.join("agent-two.jsonl"), &two);
+    let source = FileSource::open(&path).unwrap();
+    let shown = page(Timeline::new(Box::new(source)), "gg", (120, 36));
+    let wanted = [
+        "look at bark",
+        "bark one",
+        "look at leaves",
+        "leaf one",
+        "both looked",
+    ];
+    assert_eq!(texts(&shown, &wanted), wanted, "{shown}");
+}
+
 #[test]
 fn sub_agent_folds_into_its_heading() {
     let folded = page(session(), "<tab>]hh", (120, 36));
