@@ -15,12 +15,15 @@ use crate::{
     playback::Playback,
 };
 use ingestdeck_core::{
-    control::{BreakCondition, RunCommand},
+    control::{AgentRequest, BreakCondition, RunCommand},
     diagnostic::{Diagnostic, Problem},
     run::breakpoint::Breakpoint,
-    run::{SeekTarget, state::RunView},
+    run::{
+        SeekTarget,
+        state::{AgentTask, RunView, TaskState, UnitState},
+    },
     tape::Millis,
-    text::clock,
+    text::{self, clock},
 };
 
 /// Maximum number of breakpoints.
@@ -119,6 +122,7 @@ fn execute(
         },
         CommandRequest::Ask(request) => match hold::subject(model, run_view) {
             Some(unit) if model.connection.is_session => {
+                check_task(unit, &request)?;
                 vec![ScreenEffect::Command(RunCommand::Request {
                     unit: unit.key.clone(),
                     request,
@@ -176,6 +180,24 @@ fn execute(
             );
         }
     })
+}
+
+/// Claude Code answers a request to stop a task that does not run like any other.
+fn check_task(unit: &UnitState, request: &AgentRequest) -> Result<(), Problem> {
+    let AgentRequest::StopTask(id) = request else {
+        return Ok(());
+    };
+    let tasks = unit
+        .latest()
+        .and_then(|attempt| attempt.live.tasks.as_deref());
+    let is_running = |task: &AgentTask| *task.id == **id && task.state == TaskState::Running;
+    match tasks.into_iter().flatten().any(is_running) {
+        true => Ok(()),
+        false => Err(
+            Problem::new(format!("no task `{}` runs", text::printable(id, 40)))
+                .with_help("`:tasks` lists them, and `x` stops one there"),
+        ),
+    }
 }
 
 /// Advances a recorded run until `condition` is met. In a live run, lets the selected unit run until then.

@@ -56,6 +56,23 @@ const KEYWORDS: [(&str, &str); 18] = [
     ("usage", "usage windows of the account of a session"),
 ];
 
+/// Permission modes of Claude Code. It knows which of them a session may use.
+const PERMISSION_MODES: [(&str, &str); 6] = [
+    ("acceptEdits", "files are edited without asking"),
+    ("auto", "a model decides which calls need you"),
+    ("bypassPermissions", "every call is allowed"),
+    ("default", "calls ask, unless a rule allows them"),
+    ("dontAsk", "calls that would ask are denied"),
+    ("plan", "the model only reads, and writes a plan"),
+];
+
+/// Names of models that Claude Code resolves.
+const MODELS: [(&str, &str); 3] = [
+    ("haiku", "the fastest model"),
+    ("opus", "the most capable model"),
+    ("sonnet", "the model between them"),
+];
+
 /// Kinds of conditions after `until` and `break`, with their meanings.
 const CONDITIONS: [(&str, &str); 5] = [
     ("cost", "a unit has cost this much, such as $0.50"),
@@ -293,7 +310,7 @@ pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         ),
         "stop-task" => named(
             "stop-task",
-            "the id of a task",
+            "the id of a task, as `tasks` lists it",
             rest,
             AgentRequest::StopTask,
         ),
@@ -481,6 +498,8 @@ fn words_after(before: &str) -> Box<dyn Iterator<Item = (&'static str, &'static 
         ),
         "until" | "break" => Box::new(CONDITIONS.into_iter()),
         "speed" => Box::new([("max", "as fast as possible")].into_iter()),
+        "permission-mode" => Box::new(PERMISSION_MODES.into_iter()),
+        "model" => Box::new(MODELS.into_iter()),
         _ => Box::new(std::iter::empty()),
     }
 }
@@ -519,7 +538,17 @@ pub(crate) fn complete(text: &str) -> String {
 
 fn accepts_argument(before: &str, word: &str) -> bool {
     match before {
-        "" => matches!(word, "until" | "break" | "speed" | "find" | "bookmark"),
+        "" => matches!(
+            word,
+            "until"
+                | "break"
+                | "speed"
+                | "find"
+                | "bookmark"
+                | "model"
+                | "permission-mode"
+                | "stop-task"
+        ),
         "until" | "break" => word != "failure",
         _ => false,
     }
@@ -652,6 +681,12 @@ mod tests {
         assert_eq!(completed("until "), ("until ".into(), 5));
         assert!(completed("retr").0 == "retry" && completed("retr").1 > 1);
         assert_eq!(completed("speed m"), ("speed max".into(), 0));
+        assert_eq!(completed("per"), ("permission-mode ".into(), 0));
+        assert_eq!(
+            completed("permission-mode pl"),
+            ("permission-mode plan".into(), 0)
+        );
+        assert_eq!(completed("model o"), ("model opus".into(), 0));
         assert_eq!(completed("zzz"), ("zzz".into(), 0));
         assert_eq!(completed("until tool x"), ("until tool x".into(), 0));
         assert!(offers("").iter().any(|(name, _)| *name == "break"));

@@ -50,6 +50,10 @@ impl AttemptMachine {
                         format!("cannot read {}: {why}", request.subject())
                     }
                     AgentRequest::StopTask(task) => format!("cannot stop task {task}: {why}"),
+                    // Its own sentence.
+                    AgentRequest::PermissionMode(_) if why.starts_with("Cannot set ") => {
+                        why.replacen('C', "c", 1)
+                    }
                     _ => format!("cannot set {}: {why}", request.subject()),
                 };
                 return vec![warning_note(&text)];
