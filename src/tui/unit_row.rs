@@ -9,6 +9,7 @@ use super::{
     theme::{GlyphSet, StyleRole, status_role},
 };
 use ingestdeck_core::{
+    actions::input_form::{PLAN_TOOL, QUESTION_TOOL},
     run::{
         spending::{CostFigure, UnitSpending},
         state::{
@@ -186,10 +187,11 @@ pub(crate) fn why(
         let is_only = unit
             .latest()
             .is_some_and(|attempt| attempt.held_calls.len() == 1);
-        let call_text = if is_only && label.starts_with(&tool) {
-            label
-        } else {
-            &tool
+        let is_of_call = label.starts_with(&tool) || call.tool.as_ref() == QUESTION_TOOL;
+        let call_text = match &*call.tool {
+            PLAN_TOOL => "a plan waits for your approval",
+            _ if is_only && is_of_call => label,
+            _ => &tool,
         };
         return (role, format!("held{}: {call_text}", lasted(call.since)));
     }

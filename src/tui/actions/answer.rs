@@ -8,7 +8,7 @@ use crate::{
     page::ScreenModel,
 };
 use ingestdeck_core::{
-    actions::input_form::{ELICITATION, InputForm, PLAN_TOOL},
+    actions::input_form::{ELICITATION, InputForm, PLAN_TOOL, QUESTION_TOOL},
     control::{RunCommand, UserDecision},
     run::state::{HeldCallState, RunView},
 };
@@ -55,6 +55,8 @@ pub(crate) fn deny_hint(model: &ScreenModel, run_view: &RunView) -> Option<&'sta
 pub(crate) fn deny_prompt(run_view: &RunView, id: &CallId) -> &'static str {
     match find(run_view, id).map(|call| &*call.tool) {
         Some(ELICITATION) => "decline because (nothing cancels): ",
+        Some(QUESTION_TOOL) => "decline because: ",
+        Some(PLAN_TOOL) => "refuse the plan because: ",
         _ => "deny because: ",
     }
 }

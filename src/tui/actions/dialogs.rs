@@ -5,7 +5,7 @@ use crate::{
     action::{ActionScope, Availability, UserAction, require},
     action_spec::{ActionSpec, change, effects},
     effect::ScreenEffect,
-    model::{AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput},
+    model::{AnswerForm, AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput},
     page::ScreenModel,
     pages::{bookmarks::actions as bookmarks, home::actions as home, review::actions as review},
 };
@@ -149,7 +149,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "next field; a long text as plain text",
         next_field::<true>,
     )
-    .scope(ActionScope::Form),
+    .scope(ActionScope::Form)
+    .when(has_fields),
     change(
         UserAction::PreviousField,
         "previous-field",
@@ -157,7 +158,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "previous field",
         next_field::<false>,
     )
-    .scope(ActionScope::Form),
+    .scope(ActionScope::Form)
+    .when(has_fields),
     effects(
         UserAction::Send,
         "send",
@@ -243,6 +245,12 @@ fn answer_confirm(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffe
         model.units_view.marked.clear();
     }
     then
+}
+
+/// The form for an answer may have one field.
+fn has_fields(model: &ScreenModel, _: &RunView) -> Availability {
+    let is_only = |form: &AnswerForm| form.form.fields.len() == 1;
+    require(!model.dialogs.answer_form.as_ref().is_some_and(is_only))
 }
 
 fn next_field<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {

@@ -15,6 +15,7 @@ use crate::{
     playback::Playback,
 };
 use ingestdeck_core::{
+    actions::input_form::takes_answer,
     control::{BreakCondition, RunCommand, UserDecision},
     diagnostic::Diagnostic as _,
     run::state::{HeldCallState, RunView, UnitState},
@@ -54,6 +55,17 @@ pub(crate) fn is_held(model: &ScreenModel, run_view: &RunView) -> Availability {
 
 pub(crate) fn has_pending_approval(model: &ScreenModel, run_view: &RunView) -> Availability {
     require(waiting(model, run_view).is_some())
+}
+
+/// A call that asks for an answer is not edited.
+pub(crate) fn can_edit(model: &ScreenModel, run_view: &RunView) -> Availability {
+    match waiting(model, run_view) {
+        None => Err(Unavailable::NoEffect),
+        Some((_, call)) if takes_answer(&call.tool) => Err(Unavailable::because(
+            "this call waits for an answer; give it, or decline",
+        )),
+        Some(_) => Ok(()),
+    }
 }
 
 pub(super) fn call_id(unit: &UnitState, call: &HeldCallState) -> CallId {

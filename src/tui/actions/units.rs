@@ -194,7 +194,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         hold::edit,
     )
     .scope(ActionScope::Held)
-    .when(hold::has_pending_approval),
+    .when(hold::can_edit),
     change(
         UserAction::DenyCall,
         "deny",

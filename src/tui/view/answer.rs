@@ -144,7 +144,7 @@ fn key_line(form: &AnswerForm, field: &InputField) -> String {
     } else {
         ""
     };
-    format!("{choose} · j/k move · Space at cursor{own} · {enter} · d decline")
+    format!("{choose}{own} · {enter} · d decline · j/k move · Space pick")
 }
 
 fn draw_options(

@@ -163,8 +163,13 @@ fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction
             .map(|key| (key_names(scene, &key).into_owned(), word(action)))
     };
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
+    // The form for an answer may have one field.
+    let is_offered = |action: &UserAction| {
+        *action != UserAction::NextField || action.spec().is_available(model, scene.run_view)
+    };
     let mut hints: Vec<_> = actions
         .iter()
+        .filter(|action| is_offered(action))
         .filter_map(|action| Some((*action, hint(*action)?)))
         .collect();
     // Drop the hints before help and quit from the end, then quit, then help; the first hint is kept.
