@@ -5,9 +5,12 @@
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::{DocumentBlock, StyleRole};
+use ingestdeck_core::text;
 
 /// Longest text that is rendered; a longer one is shown as source.
 const MAX_BYTES: usize = 256 * 1024;
+/// Columns to which a column of a table is filled at most.
+const MAX_COLUMN: usize = 40;
 /// Columns per level of a list.
 const STEP: usize = 2;
 
@@ -27,10 +30,13 @@ pub(super) fn markdown_blocks(text: &str) -> Vec<DocumentBlock> {
     page.pieces
 }
 
+/// Texts of a line or of a cell.
+type Runs = Vec<(StyleRole, String)>;
+
 #[derive(Default)]
 struct MarkdownRenderer {
     pieces: Vec<DocumentBlock>,
-    spans: Vec<(StyleRole, String)>,
+    spans: Runs,
     /// Next numbers of the open lists; `None` for bullets.
     lists: Vec<Option<u64>>,
     /// The marker of the item that begins.
@@ -41,8 +47,8 @@ struct MarkdownRenderer {
     code: bool,
     /// Target of the open link.
     link: Option<String>,
-    /// Cells of the open table row.
-    cells: Option<Vec<(StyleRole, String)>>,
+    /// Rows of the open table, each with its cells.
+    table: Option<Vec<Vec<Runs>>>,
     /// True once a block was written, so that the next one needs a gap.
     started: bool,
 }
@@ -126,10 +132,19 @@ impl MarkdownRenderer {
                     _ => "• ".to_owned(),
                 });
             }
-            Tag::Table(_) => self.blank_line(),
-            Tag::TableHead | Tag::TableRow => self.cells = Some(Vec::new()),
-            Tag::TableCell if self.cells.as_ref().is_some_and(|cells| !cells.is_empty()) => {
-                self.push(StyleRole::Dim, " │ ");
+            Tag::Table(_) => {
+                self.blank_line();
+                self.table = Some(Vec::new());
+            }
+            Tag::TableHead | Tag::TableRow => {
+                if let Some(rows) = &mut self.table {
+                    rows.push(Vec::new());
+                }
+            }
+            Tag::TableCell => {
+                if let Some(row) = self.table.as_mut().and_then(|rows| rows.last_mut()) {
+                    row.push(Vec::new());
+                }
             }
             Tag::Strong | Tag::Emphasis => self.strong += 1,
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
@@ -162,12 +177,7 @@ impl MarkdownRenderer {
                 self.end_line();
                 self.item_marker = None;
             }
-            TagEnd::TableHead => {
-                self.end_row();
-                self.push(StyleRole::Dim, "───");
-                self.end_line();
-            }
-            TagEnd::TableRow => self.end_row(),
+            TagEnd::Table => self.end_table(),
             TagEnd::Strong | TagEnd::Emphasis => self.strong = self.strong.saturating_sub(1),
             TagEnd::Link | TagEnd::Image => {
                 if let Some(to) = self.link.take()
@@ -180,10 +190,37 @@ impl MarkdownRenderer {
         }
     }
 
-    fn end_row(&mut self) {
-        if let Some(cells) = self.cells.take() {
-            self.spans = cells;
+    /// Writes the rows of the table with aligned columns, and a rule below the first one.
+    fn end_table(&mut self) {
+        let rows = self.table.take().unwrap_or_default();
+        let width = |cell: &Runs| {
+            cell.iter()
+                .map(|(_, text)| text::width(text))
+                .sum::<usize>()
+        };
+        let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widest = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            cells.map(width).max().unwrap_or(0).min(MAX_COLUMN)
+        };
+        let widths: Vec<usize> = (0..count).map(widest).collect();
+        let rule = widths.iter().map(|width| "─".repeat(*width));
+        let rule = rule.collect::<Vec<_>>().join("─┼─");
+        for (number, row) in rows.into_iter().enumerate() {
+            let last = row.len().saturating_sub(1);
+            for (column, (cell, most)) in row.into_iter().zip(&widths).enumerate() {
+                let gap = most.saturating_sub(width(&cell));
+                cell.into_iter()
+                    .for_each(|(role, text)| self.push(role, &text));
+                if column < last {
+                    self.push(StyleRole::Dim, &format!("{} │ ", " ".repeat(gap)));
+                }
+            }
             self.end_line();
+            if number == 0 {
+                self.push(StyleRole::Dim, &rule);
+                self.end_line();
+            }
         }
     }
 
@@ -196,7 +233,11 @@ impl MarkdownRenderer {
     }
 
     fn push(&mut self, role: StyleRole, text: &str) {
-        let runs = self.cells.as_mut().unwrap_or(&mut self.spans);
+        let cell = self
+            .table
+            .as_mut()
+            .and_then(|rows| rows.last_mut()?.last_mut());
+        let runs = cell.unwrap_or(&mut self.spans);
         match runs.last_mut() {
             Some((last, run)) if *last == role => run.push_str(text),
             _ => runs.push((role, text.to_owned())),
