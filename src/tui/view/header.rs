@@ -515,7 +515,8 @@ fn limit_name(id: &str) -> String {
 /// The units that are done, as a bar and as a count.
 fn progress(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     let (units, totals) = (scene.run_view.state.units.len(), &scene.model.totals);
-    if units == 0 {
+    // A session is one unit.
+    if units == 0 || units == 1 && scene.model.connection.is_session {
         return Vec::new();
     }
     let done = totals.finished_units();
@@ -565,7 +566,8 @@ fn is_active(scene: &DrawContext<'_>) -> bool {
 /// The forecast time that is left, and when the run will end by the clock.
 fn remaining_time(scene: &DrawContext<'_>) -> Option<HeaderItem> {
     let (model, now) = (scene.model, scene.model.playhead.time);
-    let left = forecast_text::remaining_time(model.forecast(), now).filter(|_| is_active(scene))?;
+    let has_forecast = is_active(scene) && !model.connection.is_session;
+    let left = forecast_text::remaining_time(model.forecast(), now).filter(|_| has_forecast)?;
     let mut item = HeaderItem::new(2, StyleRole::Text, format!("left {}", left.text));
     if let (Some(end), true, false) = (left.end, model.connection.is_live, model.is_in_past()) {
         let bounds = &model.playhead.bounds;
