@@ -22,6 +22,7 @@ pub(crate) mod export;
 mod git_sources;
 mod help;
 mod home;
+mod home_activity;
 pub(crate) mod init;
 pub(crate) mod json;
 pub(crate) mod launch;

@@ -14,9 +14,12 @@ use std::{
 use clap::Parser as _;
 use jiff::Timestamp;
 
+use tokio::sync::watch;
+
 use super::{
     args::{Cli, GlobalArgs, Ui},
     exit::{CliError, Exit},
+    home_activity::Activity,
     playback_output, project, runs, screen, session_files, settings,
 };
 use ingestdeck_core::{
@@ -37,6 +40,8 @@ use ingestdeck_tui::{
     HomeSessionState,
 };
 
+/// How often the list is compared with what runs.
+const ACTIVITY_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of runs and sessions in the list.
 const MAX_RUNS: usize = 200;
 const MAX_SESSIONS: usize = 30;
@@ -54,7 +59,7 @@ pub(crate) fn home(
     global: &GlobalArgs,
     run: fn(&Cli) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
-    browse(global, &|| collect(global), run)
+    browse(global, Listing::Home, run)
 }
 
 /// Shows the records in `folder`, and the one that the user opens there, until the user quits.
@@ -66,23 +71,75 @@ pub(super) fn choose_session(
     folder: &Path,
     run: fn(&Cli) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
-    browse(global, &|| collect_sessions(folder), run)
+    browse(global, Listing::Folder(folder.to_owned()), run)
+}
+
+/// What the screen lists.
+#[derive(Clone, Debug)]
+enum Listing {
+    /// The runs and sessions of the project.
+    Home,
+    /// The records in a directory.
+    Folder(PathBuf),
+}
+
+impl Listing {
+    /// What the screen lists, and what could not be read.
+    fn collect(&self, global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> {
+        match self {
+            Self::Home => collect(global),
+            Self::Folder(folder) => collect_sessions(folder),
+        }
+    }
+
+    /// What runs now. The list of a directory does not follow it.
+    fn activity(&self, global: &GlobalArgs) -> Activity {
+        match self {
+            Self::Home => Activity::in_project(global),
+            Self::Folder(_) => Activity::default(),
+        }
+    }
+}
+
+/// Lists the content again as what runs changes. Returns once nothing runs or the screen is closed.
+async fn follow_activity(
+    global: GlobalArgs,
+    listing: Listing,
+    mut known: Activity,
+    shown: watch::Sender<HomeContent>,
+) {
+    while !known.is_empty() {
+        tokio::select! {
+            () = shown.closed() => return,
+            () = tokio::time::sleep(ACTIVITY_INTERVAL) => {}
+        }
+        let now = listing.activity(&global);
+        if now != known
+            && let Ok((content, _)) = listing.collect(&global)
+        {
+            known = now;
+            shown.send_replace(content);
+        }
+    }
 }
 
 fn browse(
     global: &GlobalArgs,
-    collect: &dyn Fn() -> Result<(HomeContent, Vec<String>), CliError>,
+    listing: Listing,
     run: fn(&Cli) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
     let (mut selected, mut messages) = (0, Vec::new());
     loop {
-        let (content, problems) = collect()?;
+        // What changes while the list is read is found by the next look.
+        let activity = listing.activity(global);
+        let (content, problems) = listing.collect(global)?;
         messages.extend(problems);
         let shown = HomeContent {
             selected,
             ..content
         };
-        let reason = show(global, shown.clone(), std::mem::take(&mut messages))?;
+        let follow = |shown| follow_activity(global.clone(), listing.clone(), activity, shown);
+        let (reason, shown) = show(global, shown, std::mem::take(&mut messages), follow)?;
         let ExitReason::Chosen(choice) = reason else {
             return Ok(screen::exit_after(&reason, Exit::Ok));
         };
@@ -98,7 +155,11 @@ fn browse(
             | HomeChoice::File(_)
             | HomeChoice::StopSession(_) => match run(&parse(global, &choice)?) {
                 Ok(exit @ Exit::Signal(_)) => return Ok(exit),
-                Ok(_) => {}
+                Ok(_) => {
+                    if let HomeChoice::StopSession(id) = &choice {
+                        messages.push(format!("background session {id} was stopped"));
+                    }
+                }
                 Err(failure) if matches!(failure.exit, Exit::Signal(_)) => return Err(failure),
                 Err(failure) => messages.push(failure.to_line()),
             },
@@ -260,22 +321,32 @@ fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
     }
 }
 
-fn show(
+/// Shows the screen until it closes. Returns the reason, and the content at that moment.
+fn show<F: Future<Output = ()> + Send + 'static>(
     global: &GlobalArgs,
     content: HomeContent,
     messages: Vec<String>,
-) -> Result<ExitReason, CliError> {
+    follow: impl FnOnce(watch::Sender<HomeContent>) -> F,
+) -> Result<(ExitReason, HomeContent), CliError> {
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
     options.startup_messages = messages;
-    options.first_page = tui::FirstPage::Home(content);
+    let (sender, shown) = watch::channel(content);
+    options.first_page = tui::FirstPage::Home(shown.clone());
     // The screen always has a record; this one is empty.
     let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null"))?));
     let runtime = runtime(1)?;
-    let left = runtime.block_on(tui::run(timeline, None, options));
+    let following = follow(sender);
+    let left = runtime.block_on(async {
+        let following = tokio::spawn(following);
+        let left = tui::run(timeline, None, options).await;
+        following.abort();
+        left
+    });
     // The reader of a closed terminal may block forever.
     runtime.shutdown_background();
-    left.map(|left| left.reason)
+    let content = shown.borrow().clone();
+    left.map(|left| (left.reason, content))
         .map_err(|error| screen::terminal_error(&error))
 }
 
@@ -312,8 +383,14 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
             .map(|run| HomeLine::Run((*run).clone()))
             .collect::<Vec<_>>()
     };
-    if !active.is_empty() {
-        add("active", lines(&active));
+    let (running, sessions): (Vec<_>, Vec<_>) = sessions(&directory, now)
+        .into_iter()
+        .partition(|line| matches!(line, HomeLine::Session(session) if session.state.is_some()));
+    if !active.is_empty() || !running.is_empty() {
+        add(
+            "active",
+            lines(&active).into_iter().chain(running).collect(),
+        );
     }
     let mut rest = lines(&ended[..ended.len().min(MAX_RUNS)]);
     let unlisted_runs = ended.len().saturating_sub(MAX_RUNS);
@@ -340,7 +417,6 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
     }
     add("runs", rest);
     content.unlisted_runs = unlisted_runs;
-    let sessions = sessions(&directory, now);
     if !sessions.is_empty() {
         add("Claude Code sessions in this directory", sessions);
     }

@@ -31,5 +31,5 @@ mod zstd_reader;
 pub use claude_sessions::SessionFile;
 pub use error::OpenError;
 pub use file::FileSource;
-pub use session_process::{ActiveSession, SessionProcess, SessionStatus};
+pub use session_process::{ActiveSession, SessionProcess, SessionStatus, running_sessions};
 pub use session_tape::SessionFollower;

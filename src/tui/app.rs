@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use self::side_pane::SidePaneFollower;
 use super::{
-    ExitReason, FirstPage, Options, TuiExit,
+    ExitReason, FirstPage, HomeContent, Options, TuiExit,
     cache::ScreenCache,
     edited_text::{EditTarget, UnusableEdit},
     effect::TimeStep,
@@ -158,7 +158,7 @@ impl App {
             FirstPage::Session => model.connection.session_page = SessionPage::Wanted,
             FirstPage::Home(content) => {
                 model.is_home = true;
-                model.open(HomePage::new(content));
+                model.open(HomePage::new(content.borrow().clone()));
             }
         }
         model.mouse.is_captured = options.terminal.mouse;
@@ -556,6 +556,15 @@ impl App {
     /// Records that the terminal gained or lost the focus.
     pub(crate) fn focus(&mut self, gained: bool) {
         self.notifier.focus(gained);
+    }
+
+    /// The home screen lists other content.
+    pub(crate) fn home_changed(&mut self, content: HomeContent) {
+        if let Some(page) = self.model.find_mut::<HomePage>() {
+            page.replace(content);
+            self.model.refresh(self.timeline.view());
+            self.frames.limiter.mark(RedrawPriority::Soon);
+        }
     }
 
     /// Shows a message for a limited time.

@@ -166,8 +166,8 @@ pub enum FirstPage {
     Units,
     /// A session as a page to read, if the record contains only one.
     Session,
-    /// The home screen, which shows no run.
-    Home(HomeContent),
+    /// The home screen, which shows no run. The sender changes what it lists.
+    Home(watch::Receiver<HomeContent>),
 }
 
 /// When the screen closes automatically; used for measurements.
@@ -251,6 +251,7 @@ enum LoopEvent {
     CommandAnswered(Option<CommandOutcome>),
     Input(HostInput),
     TapeGrew,
+    HomeChanged(Option<HomeContent>),
     Work,
     Timer,
 }
@@ -264,6 +265,9 @@ pub async fn run_event_loop<W: ScreenHost>(
 ) -> Result<TuiExit, TuiError> {
     let until = options.exit_when;
     let mut sources = LiveEvents::default();
+    if let FirstPage::Home(content) = &options.first_page {
+        sources.home = Some(content.clone());
+    }
     let access = match live {
         None => RunAccess::Replay,
         Some(LiveHandle {
@@ -293,9 +297,10 @@ pub async fn run_event_loop<W: ScreenHost>(
     }
 }
 
-/// What a running run reports to its screen.
+/// What a running run, or the home screen's caller, reports to the screen.
 #[derive(Debug, Default)]
 struct LiveEvents {
+    home: Option<watch::Receiver<HomeContent>>,
     changed: Option<watch::Receiver<u64>>,
     failed: Option<oneshot::Receiver<String>>,
     outcomes: Option<mpsc::UnboundedReceiver<CommandOutcome>>,
@@ -309,6 +314,7 @@ async fn handle_events<W: ScreenHost>(
     host: &mut W,
 ) -> Result<ExitReason, TuiError> {
     let LiveEvents {
+        mut home,
         mut changed,
         failed: mut broken,
         mut outcomes,
@@ -346,6 +352,7 @@ async fn handle_events<W: ScreenHost>(
                 }
                 LoopEvent::TapeGrew
             }
+            content = changed_home(&mut home), if home.is_some() => LoopEvent::HomeChanged(content),
             () = tokio::task::yield_now(), if busy => LoopEvent::Work,
             () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => LoopEvent::Timer,
         };
@@ -360,6 +367,8 @@ async fn handle_events<W: ScreenHost>(
             LoopEvent::CommandAnswered(Some(outcome)) => app.command_answered(outcome),
             LoopEvent::CommandAnswered(None) => outcomes = None,
             LoopEvent::TapeGrew => app.tape_grew(host.clock().now),
+            LoopEvent::HomeChanged(Some(content)) => app.home_changed(content),
+            LoopEvent::HomeChanged(None) => home = None,
             LoopEvent::Work => app.work(),
             LoopEvent::Timer => app.timer_fired(host.clock().now),
             LoopEvent::Input(first) => {
@@ -405,6 +414,13 @@ async fn tape_grew(changed: &mut Option<watch::Receiver<u64>>) -> bool {
         Some(changed) => changed.changed().await.is_ok(),
         None => false,
     }
+}
+
+/// Returns what the home screen lists now, or `None` if the sender was dropped.
+async fn changed_home(home: &mut Option<watch::Receiver<HomeContent>>) -> Option<HomeContent> {
+    let home = home.as_mut()?;
+    home.changed().await.ok()?;
+    Some(home.borrow_and_update().clone())
 }
 
 /// Updates title, progress and notifications together with the frame.

@@ -38,7 +38,7 @@ pub struct ActiveSession {
     /// Id of a background session (`claude --bg`), by which `claude stop` and `claude attach` know it.
     pub background: Option<String>,
     /// The directory in which it runs.
-    pub(super) directory: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// What a running session does. Releases that do not report it seem to run.
@@ -94,6 +94,8 @@ struct ProcessFile {
 #[derive(Debug, Deserialize)]
 struct JobFile {
     needs: Option<String>,
+    /// `blocked` while it cannot continue without a person, also where its process is idle.
+    tempo: Option<String>,
 }
 
 impl SessionProcess {
@@ -121,7 +123,7 @@ impl SessionProcess {
 }
 
 /// The sessions whose processes run now.
-pub(super) fn running_sessions(claude_dir: &Path) -> Vec<ActiveSession> {
+pub fn running_sessions(claude_dir: &Path) -> Vec<ActiveSession> {
     let Ok(root) = ScopedDir::open(claude_dir) else {
         return Vec::new();
     };
@@ -149,19 +151,25 @@ pub(super) fn running_sessions(claude_dir: &Path) -> Vec<ActiveSession> {
 impl ProcessFile {
     fn into_session(self, root: &ScopedDir) -> ActiveSession {
         let background = self.job_id.as_str().filter(|id| is_plain_id(id));
-        let status = match self.status.as_str() {
-            Some("waiting") => SessionStatus::Waiting,
-            Some("idle") => SessionStatus::Idle,
-            _ => SessionStatus::Running,
+        let job = || read_job(root, background?);
+        let (status, job) = match self.status.as_str() {
+            Some("waiting") => (SessionStatus::Waiting, job()),
+            Some("idle") => match job() {
+                Some(job) if job.tempo.as_deref() == Some("blocked") => {
+                    (SessionStatus::Waiting, Some(job))
+                }
+                _ => (SessionStatus::Idle, None),
+            },
+            _ => (SessionStatus::Running, None),
         };
-        let needs = (status == SessionStatus::Waiting).then(|| {
-            background
-                .and_then(|id| job_needs(root, id))
-                .or_else(|| self.waiting_for.as_str().map(str::to_owned))
-        });
+        let needs = job.and_then(|job| job.needs);
+        let waits_for = || self.waiting_for.as_str().map(str::to_owned);
         ActiveSession {
             status,
-            needs: needs.flatten(),
+            needs: match status {
+                SessionStatus::Waiting => needs.or_else(waits_for),
+                SessionStatus::Running | SessionStatus::Idle => None,
+            },
             background: background.map(str::to_owned),
             directory: self.cwd.as_str().unwrap_or_default().into(),
             id: self.session_id,
@@ -189,11 +197,11 @@ fn is_plain_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// What a background session waits for.
-fn job_needs(root: &ScopedDir, id: &str) -> Option<String> {
+/// What Claude Code records about a background session.
+fn read_job(root: &ScopedDir, id: &str) -> Option<JobFile> {
     let job = root.dir_if_exists(&format!("jobs/{id}")).ok()??;
     let json = job.read("state.json", MAX_FILE_BYTES).ok()?;
-    serde_json::from_slice::<JobFile>(&json).ok()?.needs
+    serde_json::from_slice(&json).ok()
 }
 
 /// When a process started, in clock ticks since the boot; `None` where the system does not have `/proc`.
@@ -296,10 +304,16 @@ mod tests {
                 job.clone()
             )
         );
+        // Its process is idle, but it cannot continue: it waits for a login.
+        let idle = r#""jobId":"d69b0163","status":"idle""#;
+        let login = r#"{"tempo":"blocked","needs":"login required"}"#;
+        fs::write(&state, login).unwrap();
         assert_eq!(
-            state_of(r#""jobId":"d69b0163","status":"idle""#),
-            (SessionStatus::Idle, None, job)
+            state_of(idle),
+            (SessionStatus::Waiting, text("login required"), job.clone())
         );
+        fs::write(&state, r#"{"tempo":"idle","needs":"login required"}"#).unwrap();
+        assert_eq!(state_of(idle), (SessionStatus::Idle, None, job));
         assert_eq!(
             state_of(r#""status":"waiting","waitingFor":"permission""#),
             (SessionStatus::Waiting, text("permission"), None)

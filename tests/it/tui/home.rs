@@ -117,7 +117,7 @@ fn header_counts_runs_that_have_no_row() {
 fn home(content: HomeContent, keys: &str, size: (u16, u16)) -> (ScriptedHost, TuiExit) {
     let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null")).unwrap()));
     let mut options = options();
-    options.first_page = FirstPage::Home(content);
+    options.first_page = FirstPage::Home(tokio::sync::watch::channel(content).1);
     play(timeline, None, options, ScriptedHost::new(keys, size))
 }
 
@@ -366,6 +366,48 @@ fn project(dir: &Path) {
     fs::create_dir_all(&run).unwrap();
     fs::write(run.join("tape.jsonl"), tape).unwrap();
     fs::write(dir.join("ktx.yaml"), "connections: {}\n").unwrap();
+}
+
+/// The directory of Claude Code in which `text` is the file about the process of a session of `orbit`.
+fn write_process(claude: &Path, orbit: &Path, state: &str) {
+    let process = serde_json::json!({"pid": std::process::id(), "sessionId": "s", "cwd": orbit, "jobId": "d69b0163"});
+    let text = process.to_string().replacen('{', &format!("{{{state},"), 1);
+    fs::create_dir_all(claude.join("sessions")).unwrap();
+    fs::write(claude.join("sessions/new"), text).unwrap();
+    fs::rename(claude.join("sessions/new"), claude.join("sessions/1.json")).unwrap();
+}
+
+#[test]
+fn home_follows_the_state_of_running_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (orbit, claude) = (dir.path().join("orbit"), dir.path().join("claude"));
+    fs::create_dir(&orbit).unwrap();
+    let orbit = orbit.canonicalize().unwrap();
+    project(&orbit);
+    let name = orbit
+        .to_str()
+        .unwrap()
+        .replace(|char: char| !char.is_ascii_alphanumeric(), "-");
+    let sessions = claude.join("projects").join(name);
+    fs::create_dir_all(&sessions).unwrap();
+    let prompt =
+        r#"{"type":"user","sessionId":"s","message":{"role":"user","content":"Explain refunds"}}"#;
+    fs::write(sessions.join("s.jsonl"), format!("{prompt}\n")).unwrap();
+    write_process(&claude, &orbit, r#""status":"busy""#);
+    let variables = [("CLAUDE_CONFIG_DIR", claude.to_str().unwrap())];
+    let mut session = PtySession::with(&["--project-dir", orbit.to_str().unwrap()], &variables);
+    // What runs comes first.
+    session.shows("active");
+    session.shows("running  Explain refunds");
+    write_process(
+        &claude,
+        &orbit,
+        r#""status":"waiting","waitingFor":"a permission""#,
+    );
+    session.shows("needs you  a permission  Explain refunds");
+    session.shows("1 needs you");
+    session.press("q");
+    assert_eq!(session.end(), 0);
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Asked {
                     timeline,
                     None,
                     Options {
-                        first_page: FirstPage::Home(home::idle()),
+                        first_page: FirstPage::Home(tokio::sync::watch::channel(home::idle()).1),
                         ..options
                     },
                     script,

@@ -121,6 +121,15 @@ impl HomePage {
         view
     }
 
+    /// Lists other content. The selection stays on its line, wherever that is now.
+    pub(crate) fn replace(&mut self, content: HomeContent) {
+        let selected = self.content.lines.get(self.list.selected);
+        let same = |line: &HomeLine| selected.is_some_and(|selected| selected.is_same(line));
+        let line = content.lines.iter().position(same);
+        self.content = content;
+        self.select(line.unwrap_or(self.list.selected), true);
+    }
+
     /// The selected line; `None` if no line can be opened.
     pub(crate) fn line(&self) -> Option<&HomeLine> {
         self.content
@@ -171,6 +180,10 @@ impl HomePage {
     }
 
     pub(crate) fn clamp(&mut self, height: usize) {
+        // Before the size of the terminal is known, the selected line must not become the first one on screen.
+        if height == 0 {
+            return;
+        }
         self.list.clamp(self.content.lines.len(), height);
         // The first heading scrolls into view with the first line below it.
         if self.list.offset == 1 {
@@ -180,6 +193,15 @@ impl HomePage {
 }
 
 impl HomeLine {
+    /// True if both lines list the same run, session or command.
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Run(run), Self::Run(other)) => run.id == other.id,
+            (Self::Session(session), Self::Session(other)) => session.path == other.path,
+            _ => self == other,
+        }
+    }
+
     fn can_open(&self) -> bool {
         !matches!(self, Self::Heading(_) | Self::Text(_))
     }
@@ -259,6 +281,29 @@ mod tests {
             .line()
             .is_none()
         );
+    }
+
+    #[test]
+    fn selection_stays_on_its_line_as_the_list_changes() {
+        let content = |lines: &[(&str, HomeRunState)]| HomeContent {
+            lines: lines.iter().map(|(id, state)| run(id, *state)).collect(),
+            ..HomeContent::default()
+        };
+        let (a, b) = (("a", HomeRunState::Active), ("b", HomeRunState::Stopped));
+        let mut view = HomePage::new(content(&[a, b]));
+        view.select(1, true);
+        let moved = [b, ("c", HomeRunState::Active), a];
+        view.replace(content(&moved));
+        assert_eq!(view.run().map(|run| run.short.as_str()), Some("b"));
+        view.select(2, true);
+        view.replace(content(&[b, ("a", HomeRunState::Succeeded)]));
+        assert_eq!(
+            view.run().map(|run| (run.short.as_str(), run.state)),
+            Some(("a", HomeRunState::Succeeded))
+        );
+        // The line is gone.
+        view.replace(content(&[b]));
+        assert_eq!(view.run().map(|run| run.short.as_str()), Some("b"));
     }
 
     #[test]
