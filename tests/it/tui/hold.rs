@@ -550,7 +550,7 @@ fn replay_shows_approval_decisions() {
                 Some(json!({"Which?": "Table"})),
                 None,
             ),
-            "answered: {\"Which?\":\"Table\"}",
+            "answered: Table",
         ),
         (
             decision_text(CallDecision::Allowed, None, None),
