@@ -374,7 +374,11 @@ fn result<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult
             }
             b"usage" => line.usage = scan.raw()?,
             b"modelUsage" => line.model_usage = scan.raw()?,
-            b"total_cost_usd" => line.total_cost_usd = scan.float()?,
+            b"total_cost_usd" => line.total_cost_usd = scan.float()?.or(line.total_cost_usd),
+            // The names in releases before 1.0.
+            b"cost_usd" | b"total_cost" => {
+                line.total_cost_usd = line.total_cost_usd.or(scan.float()?);
+            }
             b"model_usage_since_last_result" => {
                 line.model_usage_since_last_result = scan.raw()?;
                 let usage = line.model_usage_since_last_result;

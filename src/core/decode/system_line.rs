@@ -7,6 +7,7 @@ use super::{
     json_scanner::{JsonScanner, ScanResult},
     line::{InitLine, SystemLine, TaskLine},
     line_head::LineHead,
+    user_text::without_styles,
 };
 
 /// The fields of all subtypes. The subtype may come last, so all fields are read before it is evaluated.
@@ -295,6 +296,14 @@ impl<'a> SystemFields<'a> {
             }
             "informational" | "notification" => SystemLine::Notice {
                 text: self.content.unwrap_or_default(),
+                level: self.level,
+            },
+            // Early releases wrote notices without a subtype.
+            "" if self.content.is_some() => SystemLine::Notice {
+                text: match self.content.unwrap_or_default() {
+                    Cow::Borrowed(text) => without_styles(text),
+                    Cow::Owned(text) => Cow::Owned(without_styles(&text).into_owned()),
+                },
                 level: self.level,
             },
             "model_refusal_no_fallback" => SystemLine::Notice {

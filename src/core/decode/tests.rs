@@ -95,6 +95,33 @@ fn the_first_type_and_the_last_value_of_a_field_count() {
 }
 
 #[test]
+fn results_before_1_0_have_other_names_for_the_cost() {
+    let cost = |fields: &str| result_of(&format!(r#"{{"type":"result",{fields}}}"#)).total_cost_usd;
+    assert_eq!(cost(r#""cost_usd":0.25"#), Some(0.25));
+    assert_eq!(cost(r#""total_cost":0.5,"duration_ms":1"#), Some(0.5));
+    assert_eq!(cost(r#""cost_usd":0.25,"total_cost_usd":0.5"#), Some(0.5));
+    assert_eq!(cost(r#""total_cost_usd":0.5,"cost_usd":0.25"#), Some(0.5));
+}
+
+#[test]
+fn early_notices_have_no_subtype() {
+    let notice = |fields: &str| {
+        let line = format!(r#"{{"type":"system","sessionId":"s",{fields}}}"#);
+        match decode_line(line.as_bytes()).body {
+            LineBody::System(SystemLine::Notice { text, level }) => {
+                Some(format!("{text} {level:?}"))
+            }
+            _ => None,
+        }
+    };
+    assert_eq!(
+        notice(r#""content":"\u001b[1mLimit\u001b[22m reached","level":"warning""#),
+        Some(r#"Limit reached Some("warning")"#.to_owned())
+    );
+    assert_eq!(notice(r#""level":"warning""#), None);
+}
+
+#[test]
 fn field_of_the_wrong_type_is_absent() {
     let found = result_of(
         r#"{"type":"result","subtype":7,"is_error":"yes","num_turns":"3","usage":[1],"result":{"a":1},

@@ -8,6 +8,14 @@ use super::line::TextAuthor;
 /// What precedes the task that a workflow gives to an agent.
 const WORKFLOW_TASK: &str = "The computed task text follows:\n";
 
+/// Elements in which editors and Claude Code add what the person did not write.
+const CONTEXTS: [&str; 4] = [
+    "ide_opened_file",
+    "ide_selection",
+    "ide_diagnostics",
+    "system-reminder",
+];
+
 /// The text of a `user` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UserText<'a> {
@@ -71,6 +79,23 @@ impl<'a> UserText<'a> {
         {
             return Self::Command(Cow::Owned(format!("! {command}")));
         }
+        if let Some(note) =
+            element(text, "user-memory-input").filter(|_| text.starts_with("<user-memory-input>"))
+        {
+            return Self::Command(Cow::Owned(format!("# {note}")));
+        }
+        for context in CONTEXTS {
+            let rest = text.strip_prefix('<');
+            let rest = rest.and_then(|rest| rest.strip_prefix(context)?.strip_prefix('>'));
+            if let Some(rest) = rest {
+                // Without its end, the text was cut.
+                let end = format!("</{context}>");
+                let (content, after) = rest.split_once(&end).unwrap_or((rest, ""));
+                if after.trim().is_empty() {
+                    return Self::Report(Cow::Borrowed(content.trim()));
+                }
+            }
+        }
         const OUTPUTS: [&str; 4] = [
             "local-command-stdout",
             "local-command-stderr",
@@ -92,14 +117,14 @@ impl<'a> UserText<'a> {
                     .into_iter()
                     .find_map(|output| element(later, output))
                     .unwrap_or_default();
-                return Self::Report(match (first, second) {
-                    (first, "") => Cow::Borrowed(first),
-                    ("", second) => Cow::Borrowed(second),
+                return Self::Report(match (without_styles(first), without_styles(second)) {
+                    (first, second) if second.is_empty() => first,
+                    (first, second) if first.is_empty() => second,
                     (first, second) => Cow::Owned(format!("{first}\n{second}")),
                 });
             }
         }
-        if text.starts_with("<local-command-caveat>") {
+        if text.starts_with("<local-command-caveat>") || is_bare_output(text) {
             return Self::Report(Cow::Borrowed(text));
         }
         Self::Prompt(Cow::Borrowed(text))
@@ -110,6 +135,33 @@ impl<'a> UserText<'a> {
             Self::Prompt(text) | Self::Command(text) | Self::Report(text) => text,
         }
     }
+}
+
+/// True for what some releases wrote about a command without markup.
+fn is_bare_output(text: &str) -> bool {
+    let unknown = text
+        .strip_prefix("Unknown skill: ")
+        .or_else(|| text.strip_prefix("Unknown slash command: "));
+    unknown.is_some_and(|name| !name.trim_end().contains(char::is_whitespace))
+        || text.trim_end() == "(no content)"
+}
+
+/// Removes control sequences of terminals, such as those for colors.
+pub(super) fn without_styles(text: &str) -> Cow<'_, str> {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default();
+    if first.len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    let is_parameter = |char: char| matches!(char, ' '..='?');
+    parts
+        .map(|part| {
+            let mut rest = part.trim_start_matches(is_parameter).chars();
+            rest.next();
+            rest.as_str()
+        })
+        .fold(first.to_owned(), |text, part| text + part)
+        .into()
 }
 
 /// The content of the first element with this name.
@@ -142,6 +194,26 @@ mod tests {
         );
         assert_eq!(parse("<command-name>/cut"), prompt("<command-name>/cut"));
         assert_eq!(parse("<bash-input>ls</bash-input>"), command("! ls"));
+        let unknown = "Unknown skill: deploy-it";
+        assert_eq!(parse(unknown), report(unknown));
+        assert_eq!(parse("(no content)"), report("(no content)"));
+        assert_eq!(
+            parse("<user-memory-input>use tabs</user-memory-input>"),
+            command("# use tabs")
+        );
+        assert_eq!(
+            parse(
+                "<local-command-stdout>\u{1b}[1mSet \u{1b}[38;2;1;2;3mmodel\u{1b}[22m</local-command-stdout>"
+            ),
+            report("Set model")
+        );
+        let opened = "<ide_opened_file>a.rs is open</ide_opened_file>";
+        assert_eq!(parse(opened), report("a.rs is open"));
+        assert_eq!(parse("<ide_selection>fn a"), report("fn a"));
+        let both = "<ide_selection>fn a</ide_selection>\nWhy?";
+        assert_eq!(parse(both), prompt(both));
+        let question = "Unknown skill: what does that mean?";
+        assert_eq!(parse(question), prompt(question));
         assert_eq!(
             parse("<bash-stdout>a\nb</bash-stdout><bash-stderr></bash-stderr>"),
             report("a\nb")
