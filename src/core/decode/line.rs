@@ -304,6 +304,8 @@ impl<'a> WorkflowItem<'a> {
 pub struct ChatLine<'a> {
     /// `message.id`; several lines share one.
     pub message_id: Option<Cow<'a, str>>,
+    /// `requestId`, in session files: the request that the message answers.
+    pub request_id: Option<Cow<'a, str>>,
     pub model: Option<Cow<'a, str>>,
     /// Content blocks. A string content becomes one text block.
     pub blocks: MessageBlocks<'a>,

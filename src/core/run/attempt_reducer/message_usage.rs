@@ -35,6 +35,8 @@ pub(super) struct MessageUsage {
 #[derive(Clone, Debug, Default)]
 struct SeenMessage {
     id: Box<str>,
+    /// The request that it answers, where session files record it.
+    request: Option<Box<str>>,
     usage: Usage,
     prices: Option<&'static PricedModel>,
     /// US dollars that its lines report.
@@ -86,6 +88,7 @@ impl SeenMessage {
     fn new(id: &str, chat: &ChatLine<'_>) -> Self {
         Self {
             id: id.into(),
+            request: chat.request_id.as_deref().map(Into::into),
             usage: chat.usage.unwrap_or_default(),
             prices: chat.model.as_deref().and_then(find_prices),
             reported_usd: chat.cost_usd,
@@ -137,9 +140,10 @@ impl MessageUsage {
             self.context = size;
         }
         let id = chat.message_id.as_deref();
-        if std::mem::take(&mut self.call_answered)
-            && let Some(seen) = id.and_then(|id| self.message_mut(id))
-            && begins_message(chat, usage, seen.usage)
+        let call_answered = std::mem::take(&mut self.call_answered);
+        if let Some(seen) = id.and_then(|id| self.message_mut(id))
+            && (answers_other_request(chat, seen)
+                || call_answered && begins_message(chat, usage, seen.usage))
         {
             // A relay that gives all messages the same id.
             let next = SeenMessage::new(&seen.id, chat);
@@ -250,6 +254,12 @@ fn context_size(usage: TokenCounts) -> u32 {
     let input = [usage.cache_read, usage.cache_write].into_iter();
     let input = input.fold(usage.input, u64::saturating_add);
     u32::try_from(input).unwrap_or(u32::MAX)
+}
+
+/// True for a line that answers another request than an earlier line with the id of its message.
+fn answers_other_request(chat: &ChatLine<'_>, seen: &SeenMessage) -> bool {
+    let request = chat.request_id.as_deref().zip(seen.request.as_deref());
+    request.is_some_and(|(new, seen)| new != seen)
 }
 
 /// True for a line with the id of an earlier message that belongs to another one: a message writes before it calls, and

@@ -273,6 +273,15 @@ fn messages_after_the_last_report_are_estimated_once() {
 }
 
 #[test]
+fn answers_to_several_requests_with_one_id_count_each() {
+    let line = |request: &str| message("same", OPUS, 1_000_000, request);
+    let (one, two) = (line(r#","requestId":"r1""#), line(r#","requestId":"r2""#));
+    assert_eq!(costs(&[&one, &one, &two, &two]), (None, Some(8.0)));
+    // A release repeated a message without its request when a session was resumed.
+    assert_eq!(costs(&[&one, &line("")]), (None, Some(4.0)));
+}
+
+#[test]
 fn session_total_replaces_the_estimate() {
     let total = |usd: &str| {
         format!(
