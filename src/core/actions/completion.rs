@@ -22,6 +22,8 @@ pub(super) enum SessionFileState {
     /// The lines are a stream.
     #[default]
     NotASessionFile,
+    /// No line has begun a turn: there are only commands and bookkeeping.
+    NoTurn,
     /// The last message answers.
     Answered,
     /// The last message of the model neither answers nor calls. The end of the turn may still be recorded.
@@ -135,6 +137,7 @@ impl CompletionResult {
         let error = match (identified, file) {
             (false, _) => "claude finished but no session_id was captured",
             (true, SessionFileState::NotASessionFile) => "claude finished without a result event",
+            (true, SessionFileState::NoTurn) => "the session file contains no prompt",
             (true, SessionFileState::Answered) => {
                 return Self {
                     ok: true,
@@ -185,8 +188,17 @@ impl SessionFileState {
                 _ => {}
             }
         }
+    }
+
+    /// True for a session file in which nothing was asked.
+    pub(super) fn has_no_turn(&self) -> bool {
+        matches!(self, Self::NoTurn)
+    }
+
+    /// A line of a session file was read.
+    pub(super) fn begin(&mut self) {
         if matches!(self, Self::NotASessionFile) {
-            *self = Self::InProgress;
+            *self = Self::NoTurn;
         }
     }
 

@@ -35,7 +35,7 @@ impl SessionIdentity {
         }
     }
 
-    /// The session that answered, once it is known. A new session keeps its first id.
+    /// The session that answered, once it is known. A new session keeps its first id, a session file its last.
     pub(crate) fn observed(&self) -> Option<&str> {
         self.observed.as_deref()
     }
@@ -74,8 +74,15 @@ impl SessionIdentity {
                 SessionCheck::Tolerated(sentence)
             }
         };
-        if self.observed.is_none() {
-            self.observed = line.session_id.as_deref().map(Arc::from);
+        if let Some(id) = line.session_id.as_deref() {
+            let is_new = match &self.observed {
+                None => true,
+                // A session file may begin with lines that have the id of the session that was resumed.
+                Some(observed) => line.is_session_file && **observed != *id,
+            };
+            if is_new {
+                self.observed = Some(id.into());
+            }
         }
         sighting
     }

@@ -99,6 +99,9 @@ impl EventTranslator {
         if self.is_complete || role == LineRole::Trailing || !self.identify(line, stream, emit) {
             return;
         }
+        if line.is_session_file {
+            self.session_file.begin();
+        }
         match &line.body {
             LineBody::Init(init) => self.init(init, emit),
             LineBody::Assistant(chat) => {
@@ -163,6 +166,11 @@ impl EventTranslator {
             | LineBody::SessionFile(_)
             | LineBody::Other(_) => {}
         }
+    }
+
+    /// True for a session file in which nothing was asked.
+    pub(crate) fn has_no_turn(&self) -> bool {
+        self.session_file.has_no_turn()
     }
 
     /// Handles the end of the stream: closes open actions and emits the one `completed`.

@@ -298,6 +298,8 @@ impl Fold {
         }
         let status = if ended_well {
             UnitStatus::Succeeded
+        } else if fold.has_no_turn() {
+            UnitStatus::NotStarted
         } else {
             UnitStatus::Interrupted
         };

@@ -11,6 +11,7 @@ use crate::{
     action::UserAction,
     forecast_text,
     model::{RunTotals, wall_clock},
+    reading_order::single_session,
     theme::{StyleRole, status_role},
 };
 use ingestdeck_core::{
@@ -304,6 +305,9 @@ fn cut(text: &str, width: usize) -> String {
 fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
     let (state, totals) = (&scene.run_view.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
+    // Its sub-agents, some of which Claude Code starts in advance and stops, do not decide how a session ended.
+    let session = single_session(state).and_then(|unit| state.units.get(unit));
+    let session = session.map(|unit| unit.status);
     let (role, glyph, word) = match &state.ended {
         _ if scene.model.connection.recording_failure.is_some() => (
             StyleRole::Failed,
@@ -395,6 +399,16 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
                 },
             )
         }
+        None if session == Some(UnitStatus::Succeeded) => (
+            StyleRole::Succeeded,
+            glyphs.status(UnitStatus::Succeeded),
+            "done",
+        ),
+        None if session == Some(UnitStatus::NotStarted) => (
+            StyleRole::Queued,
+            glyphs.status(UnitStatus::NotStarted),
+            UnitStatus::NotStarted.as_str(),
+        ),
         None if totals.count(UnitStatus::Interrupted) + totals.count(UnitStatus::NotStarted)
             > 0 =>
         {

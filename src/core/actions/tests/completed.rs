@@ -447,6 +447,7 @@ fn a_session_file_ends_as_its_last_message_did() {
         )
     };
     let underway = "the session file ends before the agent has answered";
+    let report = r#"{"type":"user","sessionId":"s","message":{"content":"Unknown skill: x"}}"#;
     for (lines, error) in [
         (vec![user, &message("\"end_turn\"", "")], None),
         (vec![user, &message("\"tool_use\"", "")], Some(underway)),
@@ -465,6 +466,7 @@ fn a_session_file_ends_as_its_last_message_did() {
             Some("hi"),
         ),
         (vec![user], Some(underway)),
+        (vec![user, &message("null", ""), report], None),
     ] {
         let events = run(&lines);
         let prompts = lines.iter().filter(|line| **line == user).count();
@@ -493,6 +495,22 @@ fn a_session_file_ends_as_its_last_message_did() {
             "{lines:?}"
         );
         assert_eq!(last(&events)["ok"], error.is_none());
+    }
+}
+
+#[test]
+fn a_session_file_with_commands_only_has_no_prompt() {
+    let command = r#"{"type":"user","sessionId":"s","message":{"content":"<command-name>/exit</command-name>"}}"#;
+    for lines in [
+        vec![command],
+        vec![r#"{"type":"mode","mode":"normal","sessionId":"s"}"#],
+    ] {
+        let events = run(&lines);
+        assert_eq!(
+            last(&events)["error"],
+            "the session file contains no prompt",
+            "{lines:?}"
+        );
     }
 }
 

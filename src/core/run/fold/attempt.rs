@@ -340,7 +340,9 @@ impl AttemptFold {
             // Work in the background continues between turns, and nothing is emitted after the end.
             *at = entry.at.max(*at);
         }
-        if self.attempt(view).setup.session.is_none() {
+        let known = self.attempt(view).setup.session.as_deref();
+        let id = line.session_id.as_deref().filter(|_| line.is_session_file);
+        if known.is_none() || id.is_some_and(|id| known != Some(id)) {
             // A session that must not answer is not the session that is continued.
             let done = self.translator.is_complete();
             let session = if done {
@@ -409,6 +411,11 @@ impl AttemptFold {
     /// True if no later line belongs to the attempt.
     pub(super) fn is_complete(&self) -> bool {
         self.translator.is_complete()
+    }
+
+    /// True for a session file in which nothing was asked.
+    pub(super) fn has_no_turn(&self) -> bool {
+        self.translator.has_no_turn()
     }
 
     /// True if the attempt has a result, and no other turn is running or expected.
