@@ -113,6 +113,66 @@ fn unfinished_sessions_of_every_release_are_interrupted() {
 }
 
 #[test]
+fn a_session_resumed_under_another_id_is_one_unit() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("later.jsonl");
+    let line = |kind: &str, session: &str, uuid: &str, parent: &str, text: &str| {
+        format!(
+            r#"{{"type":"{kind}","sessionId":"{session}","uuid":"{uuid}","parentUuid":{parent},"message":{{"id":"{uuid}","content":"{text}"}}}}"#
+        )
+    };
+    let asked = line("user", "earlier", "u1", "null", "Which berth?");
+    let answered = line("assistant", "later", "a1", "\"u1\"", "The third.");
+    fs::write(&path, format!("{asked}\n{answered}\n")).unwrap();
+    let (timeline, reported) = replay(&path);
+    assert_eq!(reported, ["completed true The third."]);
+    let units = &timeline.view().state.units;
+    assert_eq!((units.len(), units[0].key.as_str()), (1, "later"));
+    let session = units[0].latest().unwrap().setup.session.as_deref();
+    assert_eq!(session, Some("later"));
+    assert_eq!(units[0].status, UnitStatus::Succeeded);
+
+    let another = line("assistant", "later", "a2", "null", "Another session.");
+    fs::write(&path, format!("{asked}\n{another}\n")).unwrap();
+    assert_eq!(replay(&path).0.view().state.units.len(), 2);
+}
+
+#[test]
+fn a_session_without_a_prompt_was_not_tried() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let command = r#"{"type":"user","sessionId":"s","uuid":"u","message":{"content":"<command-name>/exit</command-name>"}}"#;
+    fs::write(&path, format!("{command}\n")).unwrap();
+    let (timeline, reported) = replay(&path);
+    assert_eq!(
+        reported,
+        ["completed false the session file contains no prompt"]
+    );
+    assert_eq!(
+        timeline.view().state.units[0].status,
+        UnitStatus::NotStarted
+    );
+}
+
+#[test]
+fn damaged_lines_before_the_session_belong_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notes.jsonl");
+    let asked = r#"{"type":"user","sessionId":"s","uuid":"u","message":{"content":"go"}}"#;
+    fs::write(&path, format!("// shortened by hand\n{asked}\n")).unwrap();
+    let mut units = Vec::new();
+    let mut timeline = Timeline::new(Box::new(FileSource::open(&path).unwrap()));
+    let mut emit = |event: SinkEvent<'_>| {
+        if let SinkEvent::Agent { unit, .. } = event {
+            units.push(unit.to_string());
+        }
+    };
+    while timeline.advance(1 << 20, &mut emit).unwrap() != PollStatus::End {}
+    units.dedup();
+    assert_eq!(units, ["s"]);
+}
+
+#[test]
 fn answers_that_end_early_have_their_own_reason() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.jsonl");

@@ -25,6 +25,8 @@ pub struct LineFields<'a> {
     pub is_stream: bool,
     /// True if it has `sessionId`.
     pub is_session_file: bool,
+    /// The value of `sessionId`.
+    pub session: Option<Cow<'a, str>>,
 }
 
 /// Reads the fields of a line. A line that is cut off or damaged has those before the damage.
@@ -51,6 +53,7 @@ fn read_field<'a>(
     }
     match key {
         b"type" if fields.kind.is_none() => fields.kind = scan.non_empty_text()?,
+        b"sessionId" => fields.session = scan.non_empty_text()?,
         b"subtype" => fields.subtype = scan.non_empty_text()?,
         b"timestamp" => fields.timestamp = scan.non_empty_text()?,
         b"uuid" => fields.uuid = scan.non_empty_text()?,
@@ -143,10 +146,11 @@ mod tests {
             is_sidechain: Some(true),
             is_stream: false,
             is_session_file: true,
+            session: Some("s".into()),
         };
         for line in [
             r#"{"type":"user","isSidechain":true,"parentUuid":"p","timestamp":"t","sessionId":"s"}"#,
-            "{ \"type\" :\t\"user\", \"isSidechain\" : true,\r\n \"parentUuid\":\"p\", \"timestamp\": \"t\", \"sessionId\" : null }",
+            "{ \"type\" :\t\"user\", \"isSidechain\" : true,\r\n \"parentUuid\":\"p\", \"timestamp\": \"t\", \"sessionId\" : \"s\" }",
             r#"{"\u0074ype":"user","x":{"isSidechain":false},"isSidechain":true,"parentUuid":"p","timestamp":"t","sessionId":"s","cut":"#,
         ] {
             assert_eq!(line_fields(line.as_bytes()), expected, "{line}");

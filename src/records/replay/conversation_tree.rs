@@ -47,6 +47,8 @@ pub(super) struct ConversationTree {
     set_aside: VecDeque<SetAside>,
     /// A line belongs to a sub-agent.
     pub(super) has_sidechains: bool,
+    /// A line follows one that has the id of another session: the session was resumed under this id.
+    pub(super) has_earlier_ids: bool,
     /// Number of lines whose place in the conversation is determined.
     line_count: u64,
     /// The last line that was added repeats an earlier one.
@@ -73,6 +75,7 @@ struct Node {
     /// Hashes; 0 for none.
     uuid: u64,
     parent: u64,
+    session: u64,
     offset: u64,
     length: u64,
 }
@@ -106,6 +109,11 @@ impl ConversationTree {
                 continue;
             }
             let node = tree.node(&fields, offset, line.len() as u64);
+            tree.has_earlier_ids |= tree
+                .known
+                .get(&node.parent)
+                .and_then(|parent| nodes.get(*parent))
+                .is_some_and(|parent| ![0, parent.session].contains(&node.session));
             let is_new = node.uuid == 0 || tree.known.insert_if_new(node.uuid, nodes.len());
             states.push(if is_new {
                 NodeState::Counts
@@ -166,6 +174,7 @@ impl ConversationTree {
             is_sidechain: fields.is_sidechain == Some(true),
             uuid: self.hash(fields.uuid.as_deref()),
             parent: self.hash(parent),
+            session: self.hash(fields.session.as_deref()),
             offset,
             length,
         }

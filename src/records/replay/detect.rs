@@ -68,6 +68,8 @@ pub(crate) struct DetectedInput {
     pub first_entry: u64,
     /// First `timestamp` of a capture or session file, in milliseconds since 1970.
     pub first_time: Option<i64>,
+    /// Id of the first session of a capture or session file.
+    pub session: Option<String>,
 }
 
 /// Readable, but not a transcript.
@@ -183,16 +185,13 @@ pub(crate) fn detect(
     let text = &head[mark..];
     let found = |format| {
         let timed = matches!(format, InputFormat::Capture | InputFormat::SessionFile);
-        let first_time = if timed {
-            complete_lines(text, extent).find_map(line_time::line_timestamp)
-        } else {
-            None
-        };
+        let lines = || complete_lines(text, extent).filter(|_| timed);
         Ok(DetectedInput {
             format,
             header: None,
             first_entry: mark as u64,
-            first_time,
+            first_time: lines().find_map(line_time::line_timestamp),
+            session: lines().find_map(session_of_line),
         })
     };
     if text.trim_ascii().is_empty() {
@@ -280,6 +279,11 @@ pub(super) fn has_json_line(head: &[u8]) -> bool {
     complete_lines(head, DetectionExtent::Growing).any(|line| classify_line(line, true).is_some())
 }
 
+fn session_of_line(line: &[u8]) -> Option<String> {
+    let id = decode::decode_line(line).session_id?;
+    (!id.is_empty()).then(|| id.into_owned())
+}
+
 fn compression(head: &[u8]) -> Option<&'static str> {
     const MAGICS: [(&[u8], &str); 4] = [
         (super::zstd_reader::ZSTD_MAGIC, "zstdcat"),
@@ -307,6 +311,7 @@ fn tape(text: &[u8], mark: usize) -> Option<Result<DetectedInput, UnsupportedInp
                 header: Some(header),
                 first_entry,
                 first_time: None,
+                session: None,
             }))
         }
         Err(HeaderError::NotATape) if line_fields(line).is_tape_header => {
@@ -379,10 +384,12 @@ fn classify_line(line: &[u8], complete: bool) -> Option<(InputFormat, Confidence
         } => (InputFormat::KtxTranscript, Confidence::Certain),
         FirstLineKeys {
             stream_session: Some(_),
+            r#type: Some(_),
             ..
         } => (InputFormat::Capture, Confidence::Certain),
         FirstLineKeys {
             session_id: Some(_),
+            r#type: Some(_),
             ..
         } => (InputFormat::SessionFile, Confidence::Certain),
         FirstLineKeys {
@@ -453,7 +460,7 @@ mod tests {
                 InputFormat::Capture,
             ),
             (
-                "{\"type\":\"summary\"}\n{\"parentUuid\":null,\"sessionId\":\"s\"}\n",
+                "{\"type\":\"summary\"}\n{\"type\":\"user\",\"sessionId\":\"s\"}\n",
                 InputFormat::SessionFile,
             ),
             (
@@ -536,6 +543,8 @@ mod tests {
             "{\"a\":1}\n",
             "{\"a\":1}\n[2]\n",
             "{\n \"model\": \"m\"\n}\n",
+            "{\"session_id\":\"s\",\"model\":{\"id\":\"m\"}}\n",
+            "{\"sessionId\":\"s\",\"costUSD\":0.5}\n",
             "42",
             "{\n \"type\": \"object\"\n}",
         ] {

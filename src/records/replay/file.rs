@@ -186,6 +186,7 @@ impl FileSource {
             header: None,
             first_entry: 0,
             first_time: None,
+            session: None,
         };
         let source = Self::new(
             Arc::new(tape.file),
@@ -220,21 +221,29 @@ impl FileSource {
             return Self::from_stream(name, &stem(Path::new(&stem(path))), file);
         }
         let length = metadata.len();
-        let detected = detect_file(&file, length).map_err(failed)?;
+        let mut detected = detect_file(&file, length).map_err(failed)?;
         if repairs
             && detect::may_be_repaired(&detected)
             && let Some(repaired) = line_repair::repair_file(&file, length).map_err(failed)?
-            && let Ok(detected) = detect_file(&repaired.file, repaired.length).map_err(failed)?
         {
-            let mut source = Self::from_detected(
-                Arc::new(repaired.file),
-                name,
-                &stem(path),
-                detected,
-                FileGrowth::Fixed(repaired.length),
-            )?;
-            source.origin.recovered = repaired.recovered;
-            return Ok(source);
+            match detect_file(&repaired.file, repaired.length).map_err(failed)? {
+                Ok(detected) => {
+                    let mut source = Self::from_detected(
+                        Arc::new(repaired.file),
+                        name,
+                        &stem(path),
+                        detected,
+                        FileGrowth::Fixed(repaired.length),
+                    )?;
+                    source.origin.recovered = repaired.recovered;
+                    return Ok(source);
+                }
+                // Converting a list that contains no messages does not help.
+                Err(refusal) if detected == Err(detect::UnsupportedInput::MessageList) => {
+                    detected = Err(refusal);
+                }
+                Err(_) => {}
+            }
         }
         let detected = detected.map_err(|refusal| OpenError::Unsupported {
             name: name.clone(),
@@ -301,6 +310,7 @@ impl FileSource {
             header: None,
             first_entry: 0,
             first_time: None,
+            session: None,
         };
         let mut source = Self::new(
             Arc::new(tape),
@@ -351,6 +361,7 @@ impl FileSource {
             header,
             first_entry,
             first_time,
+            session,
         } = detected;
         let split = if format == InputFormat::Document {
             EntrySplit::Whole
@@ -375,7 +386,8 @@ impl FileSource {
             format: format.description(),
             started_at,
             has_times: reading.has_times(),
-            fallback_unit: UnitKey::from(stem),
+            // Lines before the first id belong to the session that follows.
+            fallback_unit: UnitKey::from(session.as_deref().unwrap_or(stem)),
             title: None,
             header,
             recovered: 0,

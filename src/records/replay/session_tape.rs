@@ -112,6 +112,7 @@ pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<
     if let ([stream], 0) = (&*merger.streams, merger.problems)
         && stream.tree.counts_every_line()
         && (!stream.tree.has_sidechains || is_agent)
+        && !stream.tree.has_earlier_ids
     {
         return alone;
     }
