@@ -159,10 +159,15 @@ fn draw_heading(
 ) {
     let sign = if row.is_folded_away() { "▸" } else { "▾" };
     pen.cell(StyleRole::Focus, sign, usize::from(SIGN));
-    pen.put(StyleRole::Focus, "sub-agent");
     let found = attempt(scene.run_view, row.address.attempt_id);
-    if let Some((unit, attempt)) = found.filter(|(unit, _)| unit.key != page.unit) {
-        pen.skip(1);
+    let found = found.filter(|(unit, _)| unit.key != page.unit);
+    // An agent without a description has this name already.
+    let is_named_so = found.is_some_and(|(unit, _)| unit.key.starts_with("sub-agent "));
+    if !is_named_so {
+        pen.put(StyleRole::Focus, "sub-agent");
+    }
+    if let Some((unit, attempt)) = found {
+        pen.skip(usize::from(!is_named_so));
         pen.put(StyleRole::Strong, &text::printable(&unit.key, 80));
         if unit.attempts.len() > 1 {
             pen.put(StyleRole::Dim, &format!(" · try {}", attempt.number));
