@@ -213,7 +213,9 @@ pub(super) fn task_outcome(task: &TaskLine<'_>, row: &StreamRow, label: &str) ->
     if is_of_further_items(row) {
         let of_outcome = |is_ok| {
             let agents = further_agents(task);
-            agents.filter(|agent| agent.outcome() == Some(is_ok)).count()
+            agents
+                .filter(|agent| agent.outcome() == Some(is_ok))
+                .count()
         };
         return match (of_outcome(true), of_outcome(false)) {
             (done, 0) => format!("{done} done"),

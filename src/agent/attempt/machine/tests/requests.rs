@@ -82,7 +82,7 @@ fn refused_request_is_shown_with_its_reason() {
     let shown = line(&mut machine, &refusal.to_string());
     assert_eq!(
         messages(&shown),
-        ["cannot set the permission mode: Cannot set permission mode (invalid_mode)"]
+        ["cannot set permission mode (invalid_mode)"]
     );
     assert_eq!(machine.session().unwrap().changes().permission_mode, None);
 }
