@@ -17,7 +17,7 @@ use ingestdeck_core::{
     tape::Header,
 };
 use ingestdeck_engine::recorded_tapes;
-use ingestdeck_records::replay::{FileSource, SessionProcess};
+use ingestdeck_records::replay::{FileSource, OpenError, SessionProcess};
 
 /// Replays a file, a run or stdin.
 ///
@@ -47,7 +47,12 @@ pub(crate) fn replay(
             options.exit_when = args.until.map(super::screen::exit_condition);
         });
     }
-    let source = playback_output::for_ui(open(global, &args.what)?, ui);
+    let is_shown_from_start = ui == Ui::Tui && speed.is_none() && args.paused_after().is_none();
+    let source = match is_shown_from_start {
+        true => open_with(global, &args.what, FileSource::open_early)?,
+        false => open(global, &args.what)?,
+    };
+    let source = playback_output::for_ui(source, ui);
     let is_active = runs::find_running(global, &args.what, &source)?.is_some()
         || is_running_session(&args.what, &source);
     if ui == Ui::Tui {
@@ -128,7 +133,16 @@ fn replay_plain(
 /// # Errors
 /// If it does not exist or cannot be replayed.
 pub(crate) fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
-    let source = open_source(global, what)?;
+    open_with(global, what, FileSource::open)
+}
+
+/// Like [`open`], and `open_file` opens a file.
+fn open_with(
+    global: &GlobalArgs,
+    what: &str,
+    open_file: fn(&Path) -> Result<FileSource, OpenError>,
+) -> Result<FileSource, CliError> {
+    let source = open_source(global, what, open_file)?;
     source
         .info()
         .header
@@ -138,14 +152,18 @@ pub(crate) fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliErr
     Ok(source)
 }
 
-fn open_source(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
+fn open_source(
+    global: &GlobalArgs,
+    what: &str,
+    open_file: fn(&Path) -> Result<FileSource, OpenError>,
+) -> Result<FileSource, CliError> {
     if what == "-" {
         return Ok(FileSource::from_stdin()?);
     }
     let path = Path::new(what);
     let looks_like_a_path = what.contains(std::path::MAIN_SEPARATOR) || what.contains('.');
     if looks_like_a_path || path.exists() {
-        return Ok(FileSource::open(path)?);
+        return Ok(open_file(path)?);
     }
     let (found, tape) = runs::resolve_tape(global, what).map_err(|failure| match failure.exit {
         // The name may be meant as a file, so the error mentions files too.

@@ -15,6 +15,7 @@ pub(crate) mod index;
 mod conversation_tree;
 mod file_lines;
 mod foreign_agent;
+mod inserted_notes;
 mod ktx;
 mod line_parser;
 mod line_repair;

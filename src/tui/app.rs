@@ -44,6 +44,8 @@ pub const INITIAL_FOLD_BYTES: usize = 256 * 1024;
 const CATCH_UP_BYTES: u64 = 256 * 1024;
 /// Interval for checking a tape that may grow without notice.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Interval for checking whether a session has been read, of which only the beginning is shown.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(30);
 
 /// How much later the clock on the screen may advance while entries arrive, whose frames also show the time. It is longer
 /// than the interval at which streamed text arrives.
@@ -437,6 +439,7 @@ impl App {
         if let Some(present) = extent.present_totals.updated(latest) {
             extent.present_totals = present;
         }
+        extent.is_provisional = self.timeline.is_provisional();
         extent.is_review_open = latest.publication.open_review().is_some();
         self.model.playhead.at_end = self.shown.ended
             && self.reading.indexed
@@ -480,8 +483,12 @@ impl App {
                     Duration::ZERO
                 }
         });
+        let interval = match self.timeline.is_provisional() {
+            true => SETTLE_INTERVAL,
+            false => POLL_INTERVAL,
+        };
         let grow = (self.reading.progress == PollStatus::Waiting && !self.model.connection.is_live)
-            .then_some(now + POLL_INTERVAL);
+            .then_some(now + interval);
         [
             toast,
             frame,
@@ -522,7 +529,7 @@ impl App {
 
     /// True once the number of entries is known.
     pub(crate) fn is_indexed(&self) -> bool {
-        self.reading.indexed
+        self.reading.indexed && !self.timeline.is_provisional()
     }
 
     /// True if all entries have been folded or played.

@@ -46,6 +46,7 @@ mod legend;
 pub(crate) mod load;
 pub mod model;
 mod moment;
+mod moved_rows;
 pub mod notification;
 pub(crate) mod page;
 pub mod pages;

@@ -23,6 +23,7 @@ use crate::{
     layout::{self, Pane, ScreenLayout},
     model::{ClickTargets, ScrollList, SearchPane, SharedModel, SidePane, is_problem_end},
     moment,
+    moved_rows::MovedRows,
     theme::Theme,
     wide_cells::WideRows,
 };
@@ -324,6 +325,9 @@ pub(crate) trait Page: Any + fmt::Debug + DynClone + Send + Sync {
             list.clamp(len, height);
         }
     }
+
+    /// Keeps its positions on their rows, after the whole source became known.
+    fn move_positions(&mut self, _moved: &MovedRows<'_>) {}
 
     /// Adds the content that the next frame shows.
     fn add_content(&self, _scene: &ContentContext<'_>, _wants: &mut CacheRequest) {}
@@ -720,6 +724,17 @@ impl ScreenModel {
         shared.refresh_table(run_view);
         let plan = shared.layout();
         page.refresh(shared, run_view, &plan);
+    }
+
+    /// Keeps all positions on their rows, after the whole source became known.
+    pub(crate) fn move_positions(&mut self, moved: &MovedRows<'_>) {
+        moved.move_selection(&mut self.shared);
+        self.bottom.move_positions(moved);
+        let searched = self.page_before_search.iter_mut();
+        for page in self.pages.iter_mut().chain(searched) {
+            page.move_positions(moved);
+        }
+        self.refresh(moved.after);
     }
 
     /// The pane next to the focused list, if there is one and nothing covers it.

@@ -81,6 +81,17 @@ pub trait EntrySource: Send {
         Ok(PollStatus::End)
     }
 
+    /// True while the source consists of some entries at its beginning only, and what they mean is not certain yet.
+    fn is_provisional(&self) -> bool {
+        false
+    }
+
+    /// Replaces provisional entries by all entries, once these are known. Returns the new numbers of the entries that
+    /// were passed on; polls start again at the first entry. `None` if nothing has changed.
+    fn settle(&mut self) -> Option<Vec<Seq>> {
+        None
+    }
+
     /// Number of entries that are known to exist, polled or found ahead. `None` if the source does not scan ahead.
     fn known_entries(&self) -> Option<u64> {
         None

@@ -188,6 +188,33 @@ impl Timeline {
             .map_or(&self.view.state, |frontier| &frontier.state)
     }
 
+    /// Replaces provisional entries by those of the whole source once it is known, and folds up to the moment that was
+    /// shown. Returns the view before and the new numbers of its entries; `None` if nothing has changed.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub fn settle(&mut self) -> Result<Option<(RunView, Vec<Seq>)>, EntrySourceError> {
+        let Some(numbers) = self.source.settle() else {
+            return Ok(None);
+        };
+        let before = std::mem::take(&mut self.view);
+        self.fold = Fold::new(self.source.info().fallback_unit.clone());
+        self.activity = ActivityIndex::default();
+        (self.known_entries, self.frontier) = (0, None);
+        (self.ended, self.finished) = (false, false);
+        self.source_position = SourcePosition::Cursor;
+        self.checkpoints.truncate(1);
+        let last = before.state.entries.checked_sub(1);
+        let last = last.and_then(|last| numbers.get(usize::try_from(last).ok()?));
+        self.seek(last.map_or(0, |last| last.0 + 1))?;
+        Ok(Some((before, numbers)))
+    }
+
+    /// True while the meaning of the entries is not certain yet. See [`EntrySource::settle`].
+    pub fn is_provisional(&self) -> bool {
+        self.source.is_provisional()
+    }
+
     pub fn source(&self) -> &dyn EntrySource {
         self.source.as_ref()
     }

@@ -8,6 +8,7 @@
 )]
 
 mod search;
+mod session;
 
 use std::{
     fs::{self, File},
@@ -17,22 +18,23 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
     },
 };
 
 use jiff::Timestamp;
 
 use super::{
-    claude_sessions,
     detect::{self, DetectedInput, DetectionExtent, InputFormat},
     error::OpenError,
     file_lines::{EntrySplit, FileLines, NextLine, read_range},
     index::{FileGrowth, IndexedFile, LineIndex, LineMark, is_blank},
+    inserted_notes::{InsertedNotes, LineOrNote},
     ktx,
     line_parser::{LineParser, ParsedLine},
     line_repair,
     prefetch::LinePrefetcher,
-    session_tape::{self, MergedSession, SessionFollower, SessionTape},
+    session_tape::{self, MergedSession},
     spool::{self, SpooledStream, StreamError},
     zstd_reader,
 };
@@ -82,6 +84,12 @@ pub struct FileSource {
     followed: Option<PathBuf>,
     /// The error of the thread that reads the stream.
     stream_error: Option<StreamError>,
+    /// Offset of the first line.
+    first_entry: u64,
+    /// Which lines of a session file do not count.
+    notes: InsertedNotes,
+    /// The whole session, while only the beginning of its file is shown.
+    pending: Option<Receiver<io::Result<MergedSession>>>,
 }
 
 /// The position of polls.
@@ -127,81 +135,6 @@ impl FollowHandle {
 }
 
 impl FileSource {
-    /// Opens a finished file. Data that is appended later is ignored. A pipe is read like stdin, and a session file
-    /// together with the transcripts of its sub-agents.
-    pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let (name, file) = open_file(path)?;
-        let source = Self::from_file(path, file)?;
-        if !source.is_complete_session() {
-            return Ok(source);
-        }
-        let source = source.with_session_title();
-        let merged = session_tape::merge(path, &source.core.file, source.parser.epoch);
-        Ok(
-            match merged.map_err(|error| OpenError::from_io(&name, &error))? {
-                MergedSession::Tape(tape) => source.with_session_tape(tape),
-                MergedSession::Alone { nests_sidechains } => Self {
-                    parser: LineParser {
-                        nests_sidechains,
-                        ..source.parser
-                    },
-                    ..source
-                },
-            },
-        )
-    }
-
-    /// Opens a session file that is still being written, with the transcripts of its sub-agents, and follows it. `None`
-    /// for other files and for a session that is too large to be merged.
-    pub fn follow_session(path: &Path) -> Result<Option<(Self, SessionFollower)>, OpenError> {
-        let (name, file) = open_file(path)?;
-        // A repaired copy would not grow.
-        let source = Self::from_regular_file(path, file, false)?;
-        if !source.is_complete_session() {
-            return Ok(None);
-        }
-        let source = source.with_session_title();
-        match session_tape::follow(path, &source.core.file, source.parser.epoch) {
-            Ok((tape, follower)) => Ok(Some((source.with_session_tape(tape), follower))),
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
-            Err(error) => Err(OpenError::from_io(&name, &error)),
-        }
-    }
-
-    /// True for a session in a regular file. A stream is still being copied, and has no directory of sub-agents.
-    fn is_complete_session(&self) -> bool {
-        self.parser.format == InputFormat::SessionFile
-            && matches!(self.core.growth, FileGrowth::Fixed(_))
-    }
-
-    fn with_session_title(mut self) -> Self {
-        self.origin.title = claude_sessions::session_title(&self.core.file);
-        self
-    }
-
-    /// Reads `tape` instead of the session file from which it was made.
-    fn with_session_tape(self, tape: SessionTape) -> Self {
-        let converted = DetectedInput {
-            format: InputFormat::Tape,
-            header: None,
-            first_entry: 0,
-            first_time: None,
-            session: None,
-        };
-        let source = Self::new(
-            Arc::new(tape.file),
-            self.origin.name.clone(),
-            "",
-            converted,
-            tape.growth,
-        );
-        Self {
-            origin: self.origin,
-            stream_error: Some(tape.error),
-            ..source
-        }
-    }
-
     /// Like [`open`](Self::open), for a file that the caller has opened. `path` is only used as its name.
     pub fn from_file(path: &Path, file: File) -> Result<Self, OpenError> {
         Self::from_regular_file(path, file, true)
@@ -408,6 +341,9 @@ impl FileSource {
             cursor,
             followed: None,
             stream_error: None,
+            first_entry,
+            notes: InsertedNotes::default(),
+            pending: None,
         }
     }
 
@@ -478,7 +414,7 @@ impl FileSource {
                 }
                 return Ok(match self.core.growth {
                     FileGrowth::Fixed(_) => PollStatus::End,
-                    FileGrowth::Until(_) => PollStatus::More,
+                    FileGrowth::Until(_) | FileGrowth::Head { .. } => PollStatus::More,
                 });
             };
             self.core.merge(first.0, &marks, reached);
@@ -589,6 +525,115 @@ impl EntrySource for FileSource {
         max_bytes: usize,
         sink: &mut dyn FnMut(EntryRef<'_>),
     ) -> Result<PollStatus, EntrySourceError> {
+        let polled = if self.notes.is_empty() {
+            self.poll_lines(max_bytes, sink)
+        } else {
+            let (mut notes, mut at) = (std::mem::take(&mut self.notes), self.cursor.at);
+            let polled = self.poll_lines(max_bytes, &mut |entry| {
+                let before = std::mem::replace(&mut at, entry.at);
+                notes.emit(entry, before, sink);
+            });
+            self.notes = notes;
+            polled
+        };
+        let cause = match polled {
+            Ok(PollStatus::End) => self.stream_error.as_ref().and_then(StreamError::cause),
+            _ => None,
+        };
+        match cause {
+            Some(cause) => Err(self.core.error(&cause)),
+            None => polled,
+        }
+    }
+
+    fn rewind(&mut self, seq: Seq) -> Result<(), EntrySourceError> {
+        let line = self.notes.rewind(seq);
+        self.rewind_lines(line)
+    }
+
+    fn read(
+        &mut self,
+        seq: Seq,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<bool, EntrySourceError> {
+        match self.notes.locate(seq) {
+            LineOrNote::Line(line) => {
+                self.read_line(Seq(line), &mut |entry| sink(EntryRef { seq, ..entry }))
+            }
+            LineOrNote::Note { line, number } => {
+                let at = self.time_before(Seq(line))?;
+                self.read_line(Seq(line), &mut |entry| {
+                    self.notes.emit_note(&entry, number, at, sink);
+                })
+            }
+        }
+    }
+
+    fn read_head(
+        &mut self,
+        seq: Seq,
+        most: usize,
+        sink: &mut dyn FnMut(EntryRef<'_>, u64),
+    ) -> Result<bool, EntrySourceError> {
+        match self.notes.locate(seq) {
+            LineOrNote::Line(line) => self.read_line_head(Seq(line), most, &mut |entry, size| {
+                sink(EntryRef { seq, ..entry }, size);
+            }),
+            LineOrNote::Note { .. } => self.read(seq, &mut |entry| {
+                let size = entry.body.bytes().len() as u64;
+                sink(entry, size);
+            }),
+        }
+    }
+
+    fn search(
+        &mut self,
+        text: &TextMatcher,
+        batch: &mut EntryBatch,
+        max_bytes: usize,
+    ) -> Result<usize, EntrySourceError> {
+        self.search_batch(text, batch, max_bytes)
+    }
+
+    fn position(&self) -> (u64, Option<u64>) {
+        let total = match &self.core.growth {
+            FileGrowth::Fixed(length) | FileGrowth::Head { length, .. } => Some(*length),
+            FileGrowth::Until(_) => self
+                .core
+                .file
+                .metadata()
+                .ok()
+                .map(|metadata| metadata.len()),
+        };
+        (self.lines.offset(), total)
+    }
+
+    fn scan_ahead(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
+        self.index().advance(max_bytes)
+    }
+
+    fn known_entries(&self) -> Option<u64> {
+        Some(self.notes.entry_count(self.index().len()))
+    }
+
+    fn is_provisional(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    fn settle(&mut self) -> Option<Vec<Seq>> {
+        let (settled, numbers) = self.settled()?;
+        *self = settled;
+        Some(numbers)
+    }
+}
+
+/// The entries of the lines, without the notes between them.
+impl FileSource {
+    fn poll_lines(
+        &mut self,
+        max_bytes: usize,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<PollStatus, EntrySourceError> {
         let (limit, finished) = self.core.readable_end()?;
         if self.prefetcher.is_none()
             && max_bytes >= BULK_POLL_BYTES
@@ -640,15 +685,11 @@ impl EntrySource for FileSource {
             // A file that has just grown is the current one.
             Ok(PollStatus::Waiting) if self.cursor.next > begun => Ok(PollStatus::Waiting),
             Ok(PollStatus::Waiting) => self.check_followed(limit).map(|()| PollStatus::Waiting),
-            Ok(PollStatus::End) => match self.stream_error.as_ref().and_then(StreamError::cause) {
-                Some(cause) => Err(self.core.error(&cause)),
-                None => Ok(PollStatus::End),
-            },
             other => other,
         }
     }
 
-    fn rewind(&mut self, seq: Seq) -> Result<(), EntrySourceError> {
+    fn rewind_lines(&mut self, seq: Seq) -> Result<(), EntrySourceError> {
         let offset = match self.core.line_span(seq) {
             Some((start, _)) => start,
             None if seq == self.cursor.next => return Ok(()),
@@ -664,8 +705,8 @@ impl EntrySource for FileSource {
         Ok(())
     }
 
-    fn read(
-        &mut self,
+    fn read_line(
+        &self,
         seq: Seq,
         sink: &mut dyn FnMut(EntryRef<'_>),
     ) -> Result<bool, EntrySourceError> {
@@ -685,8 +726,8 @@ impl EntrySource for FileSource {
         Ok(true)
     }
 
-    fn read_head(
-        &mut self,
+    fn read_line_head(
+        &self,
         seq: Seq,
         most: usize,
         sink: &mut dyn FnMut(EntryRef<'_>, u64),
@@ -701,40 +742,10 @@ impl EntrySource for FileSource {
             parsed.emit(seq, at, &mut |entry| sink(entry, size));
             return Ok(true);
         }
-        self.read(seq, &mut |entry| {
+        self.read_line(seq, &mut |entry| {
             let size = entry.body.bytes().len() as u64;
             sink(entry, size);
         })
-    }
-
-    fn search(
-        &mut self,
-        text: &TextMatcher,
-        batch: &mut EntryBatch,
-        max_bytes: usize,
-    ) -> Result<usize, EntrySourceError> {
-        self.search_batch(text, batch, max_bytes)
-    }
-
-    fn position(&self) -> (u64, Option<u64>) {
-        let total = match &self.core.growth {
-            FileGrowth::Fixed(length) => Some(*length),
-            FileGrowth::Until(_) => self
-                .core
-                .file
-                .metadata()
-                .ok()
-                .map(|metadata| metadata.len()),
-        };
-        (self.lines.offset(), total)
-    }
-
-    fn scan_ahead(&mut self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
-        self.index().advance(max_bytes)
-    }
-
-    fn known_entries(&self) -> Option<u64> {
-        Some(self.index().len())
     }
 }
 

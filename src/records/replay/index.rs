@@ -54,6 +54,8 @@ pub(super) enum FileGrowth {
     Fixed(u64),
     /// The file grows until the flag is set.
     Until(Arc<AtomicBool>),
+    /// Of a file of this length, only the lines up to an offset are shown yet.
+    Head { shown: u64, length: u64 },
 }
 
 /// Line starts in order.
@@ -145,6 +147,7 @@ impl IndexedFile {
     pub(super) fn readable_end(&self) -> Result<(u64, bool), EntrySourceError> {
         match &self.growth {
             FileGrowth::Fixed(length) => Ok((*length, true)),
+            FileGrowth::Head { shown, .. } => Ok((*shown, false)),
             FileGrowth::Until(finished) => {
                 // The flag is read first, so that the length includes everything that was written before it was set.
                 let finished = finished.load(Ordering::Acquire);

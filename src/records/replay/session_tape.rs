@@ -38,11 +38,13 @@ use super::{
 };
 use ingestdeck_core::{
     decode::{self, LineBody, line_fields::line_fields},
-    tape::{Millis, Note, entry, note::Severity},
+    tape::{Millis, Note, Seq, entry, note::Severity},
 };
 
 /// Total size of the files of a session up to which they are merged. A larger session file is read alone and not followed.
 const MAX_MERGED_BYTES: u64 = 512 << 20;
+/// Bytes at the beginning of a session file that are shown before the rest of it has been read.
+pub(super) const EARLY_BYTES: u64 = 4 << 20;
 /// Maximum length of a line in a session that is merged.
 const MAX_LINE_BYTES: u64 = 128 << 20;
 /// Bytes of a transcript that are searched for its first time.
@@ -89,23 +91,31 @@ impl SessionFollower {
 /// A session that does not grow.
 #[derive(Debug)]
 pub(super) enum MergedSession {
-    Tape(SessionTape),
+    /// The session and its sub-agents, and the numbers of the entries with the lines at the beginning of the session file.
+    Tape(SessionTape, Vec<Seq>),
     /// It has no sub-agents, or is too large: the file is read alone.
     Alone {
-        /// True if the file may contain lines of sub-agents.
-        nests_sidechains: bool,
+        /// The lines of it that do not count.
+        set_aside: Vec<SetAside>,
     },
 }
 
-/// Merges the finished session in `main`, the file at `path`.
-pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<MergedSession> {
-    let length = main.metadata()?.len();
+/// Merges the finished session in `main`, the file at `path`, which has `length` bytes.
+pub(super) fn merge(
+    path: &Path,
+    main: &File,
+    length: u64,
+    epoch: Option<i64>,
+) -> io::Result<MergedSession> {
     let is_agent = is_transcript_of_agent(main)?;
-    let alone = Ok(MergedSession::Alone {
-        nests_sidechains: !is_agent,
-    });
+    let alone = || {
+        let tree = ConversationTree::read(&Arc::new(main.try_clone()?), length, true)?;
+        Ok(MergedSession::Alone {
+            set_aside: tree.into_set_aside(),
+        })
+    };
     if length > MAX_MERGED_BYTES {
-        return alone;
+        return alone();
     }
     let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch, true)?;
     merger.find_agents(true)?;
@@ -114,18 +124,21 @@ pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<
         && (!stream.tree.has_sidechains || is_agent)
         && !stream.tree.has_earlier_ids
     {
-        return alone;
+        return Ok(MergedSession::Alone {
+            set_aside: Vec::new(),
+        });
     }
     match merger.merge(true) {
-        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return alone,
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return alone(),
         merged => merged?,
     }
     let (file, length) = merger.tape.end()?;
-    Ok(MergedSession::Tape(SessionTape {
+    let tape = SessionTape {
         file,
         growth: FileGrowth::Fixed(length),
         error: StreamError::default(),
-    }))
+    };
+    Ok(MergedSession::Tape(tape, merger.head))
 }
 
 /// Merges a session that still runs, and starts to follow it.
@@ -204,14 +217,6 @@ fn too_large(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
-/// Reads a session file in advance.
-fn read_conversation(file: &File, finished: bool) -> io::Result<ConversationTree> {
-    let length = file.metadata()?.len().min(MAX_MERGED_BYTES);
-    let mut lines = FileLines::new(Arc::new(file.try_clone()?), EntrySplit::Lines, 0);
-    lines.enable_shortening();
-    ConversationTree::read(file, &mut lines, length, finished)
-}
-
 /// One file that is merged.
 #[derive(Debug)]
 struct MergedFile {
@@ -245,6 +250,8 @@ struct PendingLine {
     agent: Option<String>,
     /// The first of lines that do not count.
     set_aside: Option<SetAside>,
+    /// It starts within the first bytes of its file.
+    is_in_head: bool,
 }
 
 impl PendingLine {
@@ -265,6 +272,7 @@ impl PendingLine {
             is_sidechain: decoded.is_sidechain,
             agent: decoded.agent_id.map(Into::into),
             set_aside: None,
+            is_in_head: false,
         };
         (pending, time)
     }
@@ -275,6 +283,8 @@ struct SessionMerger {
     agents: Option<AgentFiles>,
     streams: Vec<MergedFile>,
     tape: TapeBuilder,
+    /// The entries with the lines that start within the first [`EARLY_BYTES`] of the session file.
+    head: Vec<Seq>,
     /// Time 0 in milliseconds since 1970; `None` if the session has no times.
     epoch: Option<i64>,
     last_at: Millis,
@@ -308,6 +318,7 @@ impl SessionMerger {
             agents: AgentFiles::new(path).filter(|_| !is_agent),
             streams: Vec::new(),
             tape: TapeBuilder::new(tempfile::tempfile()?),
+            head: Vec::new(),
             epoch,
             last_at: Millis(0),
             checked: 0,
@@ -337,8 +348,9 @@ impl SessionMerger {
         let first = head
             .split(|byte| *byte == b'\n')
             .find_map(line_time::line_timestamp);
-        let tree = read_conversation(&file, self.is_finished)?;
+        let length = file.metadata()?.len().min(MAX_MERGED_BYTES);
         let file = Arc::new(file);
+        let tree = ConversationTree::read(&file, length, self.is_finished)?;
         let lines = FileLines::new(Arc::clone(&file), EntrySplit::Lines, 0);
         let time = first.or(self.epoch).unwrap_or(i64::MIN);
         self.streams.push(MergedFile {
@@ -450,9 +462,10 @@ impl SessionMerger {
                 .min(stream.lines.offset().saturating_add(MAX_LINE_BYTES));
             let is_cut = limit < stream.length;
             match stream.lines.next(limit, finished && !is_cut) {
-                Ok(NextLine::Line(_, line)) if !is_short => {
+                Ok(NextLine::Line(offset, line)) if !is_short => {
                     if !is_blank(line) {
                         let (mut line, time) = PendingLine::new(line);
+                        line.is_in_head = offset < EARLY_BYTES;
                         line.set_aside = stream.tree.set_aside(stream.line_count, &line.bytes);
                         stream.line_count += 1;
                         stream.time = stream.time.max(time.unwrap_or(i64::MIN));
@@ -500,16 +513,17 @@ impl SessionMerger {
         let key = inline
             .as_deref()
             .map_or((stream.unit.as_str(), stream.attempt), |unit| (unit, 1));
-        if let Some(SetAside { lines, text, .. }) = &line.set_aside {
-            if let Some(text) = text {
+        if let Some(set_aside) = &line.set_aside {
+            if let Some(text) = set_aside.text() {
                 self.tape
-                    .message(self.last_at, Some(key), Severity::Info, text.clone())?;
+                    .message(self.last_at, Some(key), Severity::Info, text)?;
             }
-            self.tape.note(
-                self.last_at,
-                Some(key),
-                &Note::LinesSetAside { lines: *lines },
-            )?;
+            let lines = set_aside.lines;
+            self.tape
+                .note(self.last_at, Some(key), &Note::LinesSetAside { lines })?;
+        }
+        if index == 0 && line.is_in_head {
+            self.head.push(self.tape.next_seq());
         }
         self.tape.entry(
             self.last_at,

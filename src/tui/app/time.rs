@@ -36,7 +36,7 @@ impl App {
     }
 
     /// Starts the player's clock at the moment that is shown.
-    fn start_player(&mut self) {
+    pub(super) fn start_player(&mut self) {
         let now = self.timeline.view().state.last_entry_at;
         (self.playing.player, self.playing.next) = match self.model.playhead.playback {
             Playback::Speed(speed) => (Some(Player::new(self.clock.now, now, speed)), Some(now)),
@@ -88,6 +88,9 @@ impl App {
                     Some(found) => self.go_to_failure(found),
                     None => self.model.toasts.show("no failure before this"),
                 }
+            }
+            TimeStep::End if self.timeline.is_provisional() => {
+                self.seek_when_read(SeekTarget::Entries(u64::MAX));
             }
             TimeStep::End => {
                 self.seek(SeekTarget::Entries(self.timeline.known_entries()));
@@ -181,7 +184,7 @@ impl App {
         self.start_goal_seek(watch);
     }
 
-    fn watch(&self, goal: SeekGoal) -> StopWatcher {
+    pub(super) fn watch(&self, goal: SeekGoal) -> StopWatcher {
         StopWatcher::new(goal, &self.model.playhead.breakpoints, self.timeline.view())
     }
 
@@ -231,7 +234,7 @@ impl App {
         self.frames.limiter.mark(RedrawPriority::Now);
     }
 
-    fn start_goal_seek(&mut self, watch: StopWatcher) {
+    pub(super) fn start_goal_seek(&mut self, watch: StopWatcher) {
         self.playing.goal_watch = Some(watch);
         self.goal_seek_slice(FINE_SLICE_BYTES);
         if let Some(watch) = &self.playing.goal_watch {
@@ -275,6 +278,11 @@ impl App {
                 }
                 _ => self.stop(hit),
             },
+            (Ok(AdvanceStatus::Waiting), None) if self.timeline.is_provisional() => {
+                self.playing.goal_watch = Some(watch);
+                self.reading.progress = PollStatus::Waiting;
+                self.refresh_facts();
+            }
             (Ok(advance), None) => {
                 self.end_goal_seek();
                 self.seek_finished(Ok(()));
@@ -356,6 +364,9 @@ impl App {
             }
             Ok(AdvanceStatus::More) => {
                 self.playing.next = Some(self.timeline.view().state.last_entry_at)
+            }
+            Ok(AdvanceStatus::Waiting) if self.timeline.is_provisional() => {
+                (self.playing.next, self.reading.progress) = (None, PollStatus::Waiting);
             }
             Ok(advance @ (AdvanceStatus::Waiting | AdvanceStatus::End)) => {
                 let ended = advance == AdvanceStatus::End;

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress,
+    App, Playback, PollStatus, RedrawPriority, ScreenCache, ScreenMessage,
+    text_search::SearchProgress,
 };
 use crate::{
     model::SearchState,
+    moved_rows::MovedRows,
     pages::find::{self, FindPage},
 };
+use ingestdeck_core::run::state::RunView;
 
 /// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
 const FOLD_SLICE_BYTES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
@@ -25,7 +28,7 @@ impl App {
     fn has_other_work(&self) -> bool {
         if self.playing.pending_scrub.is_some()
             || self.reading.run_search.is_some()
-            || self.playing.goal_watch.is_some()
+            || self.playing.goal_watch.is_some() && !self.awaits_rest()
             || !self.reading.indexed
             || self.reading.has_unread
         {
@@ -38,8 +41,51 @@ impl App {
         }
     }
 
+    /// True if nothing more can be read until the rest of a provisional source is known.
+    pub(super) fn awaits_rest(&self) -> bool {
+        self.reading.progress == PollStatus::Waiting && self.timeline.is_provisional()
+    }
+
+    /// Shows the whole source once it is known, if only its beginning was shown. Moment and positions stay.
+    fn settle(&mut self) {
+        if !self.timeline.is_provisional() {
+            return;
+        }
+        let (before, numbers) = match self.timeline.settle() {
+            Ok(None) => return,
+            Ok(Some(settled)) => settled,
+            Err(error) => {
+                self.shown.read_error = Some(error.to_string());
+                (RunView::default(), Vec::new())
+            }
+        };
+        self.cache = ScreenCache::new(self.cache.zone());
+        self.shown.origin = self.timeline.source().info().clone();
+        (self.reading.progress, self.reading.indexed) = (PollStatus::More, false);
+        self.model.move_positions(&MovedRows {
+            before: &before,
+            after: self.timeline.view(),
+            numbers: &numbers,
+        });
+        if self.reading.search.take().is_some() {
+            self.search_failed("the session has been read as a whole; search again");
+        }
+        self.reading.run_search = None;
+        if let Some(again) = find::search_again(&mut self.model) {
+            // A search asks the host for nothing.
+            drop(self.perform(again));
+        }
+        match self.playing.goal_watch.take() {
+            Some(watch) => self.start_goal_seek(self.watch(watch.goal().clone())),
+            None => self.start_player(),
+        }
+        self.refresh_facts();
+        self.frames.limiter.mark(RedrawPriority::Now);
+    }
+
     /// Performs one slice of work.
     pub fn work(&mut self) {
+        self.settle();
         if self.playing.pending_scrub.is_some() {
             self.apply_scrub();
             return;

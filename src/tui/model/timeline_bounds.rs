@@ -26,6 +26,8 @@ pub struct TimelineBounds {
     pub now: Millis,
     /// The share of the run that is read, in percent, while it is read for the first time.
     pub percent_read: Option<u64>,
+    /// True while only the beginning of a session is shown, and what its entries mean is not certain yet.
+    pub is_provisional: bool,
     /// Description of the moment that the shell is seeking to.
     pub seeking_to: Option<String>,
 }
@@ -42,6 +44,7 @@ impl Default for TimelineBounds {
             is_review_open: false,
             now: Millis(0),
             percent_read: None,
+            is_provisional: false,
             seeking_to: None,
         }
     }

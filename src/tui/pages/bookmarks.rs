@@ -28,10 +28,12 @@ impl Page for BookmarksPage {
     }
 
     fn keys(&self) -> &'static [PageKey] {
-        use actions::{delete_selected, edit_selected, go_to_selected, is_selected};
+        use actions::{
+            can_go_to_selected, delete_selected, edit_selected, go_to_selected, is_selected,
+        };
         const KEYS: &[PageKey] = &[
             PageKey::new(UserAction::Open, "go there", go_to_selected)
-                .when(is_selected)
+                .when(can_go_to_selected)
                 .about("show the moment of the bookmark"),
             PageKey::new(UserAction::RetryWith, "edit note", edit_selected)
                 .when(is_selected)

@@ -14,6 +14,7 @@ use crate::{
     layout::{self, ScreenLayout},
     model::SharedModel,
     moment,
+    moved_rows::MovedRows,
     page::{ContentContext, DrawContext, InspectPlace, Page, PageKey, ScreenModel, SearchPlace},
     stream_rows::{other_end, problem_entry, row_at},
 };
@@ -90,6 +91,13 @@ impl Page for EntryPage {
     fn keys(&self) -> &'static [PageKey] {
         const KEYS: &[PageKey] = &[PageKey::new(UserAction::Right, "next", show_next)];
         KEYS
+    }
+
+    fn move_positions(&mut self, moved: &MovedRows<'_>) {
+        if let Some((id, entry)) = moved.entry(self.attempt_id, self.entry) {
+            (self.attempt_id, self.entry) = (id, entry);
+            self.unit = moved.named(id).map_or(self.unit.clone(), |(unit, ..)| unit);
+        }
     }
 
     fn offers(&self, action: UserAction) -> bool {

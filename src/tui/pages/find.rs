@@ -125,6 +125,14 @@ pub(crate) fn add_hits(model: &mut ScreenModel, hits: Vec<AttemptHits>, searched
     }
 }
 
+/// Searches again for what the open page shows.
+pub(crate) fn search_again(model: &mut ScreenModel) -> Option<ScreenEffect> {
+    let page = model.find_mut::<FindPage>()?;
+    page.hits.clear();
+    (page.searched, page.failure) = (None, None);
+    Some(ScreenEffect::FindInRun(page.query.clone()))
+}
+
 /// The search of the whole run ended early.
 pub(crate) fn search_of_run_failed(model: &mut ScreenModel, why: &str) {
     if let Some(page) = model.find_mut::<FindPage>() {

@@ -17,10 +17,12 @@ use crate::{
     layout::ScreenLayout,
     model::{ScrollList, SharedModel, SidePane, is_problem_end},
     moment,
+    moved_rows::MovedRows,
     page::{
         ContentContext, DrawContext, InspectPlace, Page, PageKey, ScreenModel, SearchPlace,
         clicked_row,
     },
+    reading_order::RowAddress,
     search_match::nearest,
 };
 use ingestdeck_core::{
@@ -41,6 +43,22 @@ use state::InspectSide;
 impl Page for InspectPage {
     fn name(&self) -> &'static str {
         "the inspector"
+    }
+
+    fn move_positions(&mut self, moved: &MovedRows<'_>) {
+        let Some(attempt_id) = self.attempt_id(moved.before) else {
+            return;
+        };
+        let row = self.actions.selected;
+        let found = moved.row(RowAddress { attempt_id, row });
+        let id = found.map(|found| found.attempt_id);
+        let id = id.or_else(|| moved.attempt(attempt_id).map(|(.., id)| id));
+        if let Some(found) = found {
+            MovedRows::select(&mut self.actions, found.row);
+        }
+        if let Some((unit, attempt, _)) = id.and_then(|id| moved.named(id)) {
+            (self.unit, self.attempt) = (unit, attempt);
+        }
     }
 
     fn hints(&self, _: &SharedModel, _: &RunView) -> &'static [UserAction] {

@@ -12,6 +12,7 @@ use crate::{
     export_request::copy_row,
     layout::{self, ScreenLayout},
     model::{SessionPage, SharedModel},
+    moved_rows::MovedRows,
     page::{
         ContentContext, DrawContext, InspectPlace, Page, PageKey, ScreenModel, SearchPlace,
         clicked_row, half_page_rows, selected_attempt,
@@ -237,6 +238,10 @@ impl Page for ReadingPage {
             .width
             .saturating_sub(u16::try_from(times).unwrap_or(u16::MAX));
         self.update(run_view, (width, usize::from(rows.height)));
+    }
+
+    fn move_positions(&mut self, moved: &MovedRows<'_>) {
+        self.move_rows(moved);
     }
 
     fn add_content(&self, scene: &ContentContext<'_>, wants: &mut CacheRequest) {

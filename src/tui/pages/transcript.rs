@@ -11,6 +11,7 @@ use crate::{
     layout::{self, ScreenLayout},
     model::{ScrollList, SharedModel},
     moment,
+    moved_rows::MovedRows,
     page::{ContentContext, DrawContext, InspectPlace, Page, PageKey, ScreenModel, SearchPlace},
     stream_rows::{other_end, problem_entry, row_at},
 };
@@ -124,6 +125,19 @@ impl Page for TranscriptPage {
         let (attempt_id, place) = found.ok_or("this line has no counterpart")?;
         self.list.select(place, run_view.entries(attempt_id).len());
         Ok(())
+    }
+
+    fn move_positions(&mut self, moved: &MovedRows<'_>) {
+        let place = self
+            .attempt_id(moved.before)
+            .and_then(|id| moved.entry(id, self.list.selected));
+        let Some((id, entry)) = place else {
+            return;
+        };
+        MovedRows::select(&mut self.list, entry);
+        if let Some((unit, attempt, _)) = moved.named(id) {
+            (self.unit, self.attempt) = (unit, attempt);
+        }
     }
 
     fn unit<'a>(&self, _: &SharedModel, run_view: &'a RunView) -> Option<&'a UnitState> {

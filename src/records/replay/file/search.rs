@@ -1,11 +1,14 @@
 //! Search in the entries of a file: reads blocks of lines, searches their bytes, and parses only the lines in which the
 //! text occurs. Its results must be those of parsing every line.
 
+use std::borrow::Cow;
+
 use super::{
     super::{
         detect::InputFormat,
         file_lines::{EntrySplit, read_at},
         index::LineSpan,
+        inserted_notes::LineOrNote,
     },
     FileSource, HugeLineEnds, collapse_to_line,
 };
@@ -19,6 +22,9 @@ use ingestdeck_core::{
 
 /// Maximum bytes per read. Longer lines are searched in pieces of this size.
 const BLOCK: u64 = 256 << 10;
+
+/// Maximum number of lines per read between the notes of a session file.
+const MAX_LINES: usize = 256;
 
 /// Bytes between two entries up to which one read is faster than two.
 const MAX_GAP: u64 = 16 << 10;
@@ -38,10 +44,19 @@ impl FileSource {
         while bytes < max_bytes
             && let Some(seq) = batch.remaining().first()
         {
-            let seq = *seq;
+            let seq = match self.notes.locate(*seq) {
+                LineOrNote::Line(line) => Seq(line),
+                LineOrNote::Note { line, number } => {
+                    let content = self.notes.content(line, number);
+                    batch.record(text.is_in(&content));
+                    bytes += content.len();
+                    continue;
+                }
+            };
+            let entries = self.lines_of(batch.remaining());
             bytes += match self
                 .core
-                .adjacent_spans(batch.remaining(), BLOCK, MAX_GAP)
+                .adjacent_spans(&entries, BLOCK, MAX_GAP)
                 .as_slice()
             {
                 [] => {
@@ -56,6 +71,22 @@ impl FileSource {
             };
         }
         Ok(bytes)
+    }
+
+    /// The lines of the first of these entries, up to a note.
+    fn lines_of<'a>(&self, entries: &'a [Seq]) -> Cow<'a, [Seq]> {
+        if self.notes.is_empty() {
+            return Cow::Borrowed(entries);
+        }
+        let lines = entries
+            .iter()
+            .take(MAX_LINES)
+            .map(|seq| self.notes.locate(*seq));
+        let lines = lines.map_while(|located| match located {
+            LineOrNote::Line(line) => Some(Seq(line)),
+            LineOrNote::Note { .. } => None,
+        });
+        Cow::Owned(lines.collect())
     }
 
     /// Searches lines that are close to each other. Returns the number of bytes.

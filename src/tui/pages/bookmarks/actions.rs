@@ -15,6 +15,7 @@ use ingestdeck_core::run::{
 };
 
 pub(crate) fn can_bookmark(model: &ScreenModel, run_view: &RunView) -> Availability {
+    have_numbers(model)?;
     let Some(bookmark) = here(model, run_view) else {
         return Err(Unavailable::because("nothing is recorded yet"));
     };
@@ -94,6 +95,20 @@ fn selected(model: &ScreenModel) -> Option<&Bookmark> {
 /// `Ok` if a bookmark is selected in the list.
 pub(super) fn is_selected(model: &ScreenModel, _: &RunView) -> Availability {
     require(selected(model).is_some())
+}
+
+/// `Ok` if the moment of the selected bookmark is known.
+pub(super) fn can_go_to_selected(model: &ScreenModel, run_view: &RunView) -> Availability {
+    have_numbers(model)?;
+    is_selected(model, run_view)
+}
+
+/// `Ok` once the numbers of the entries are certain.
+fn have_numbers(model: &ScreenModel) -> Availability {
+    match model.playhead.bounds.is_provisional {
+        true => Err(Unavailable::because("the session is still being read")),
+        false => Ok(()),
+    }
 }
 
 /// Edits the note of the selected bookmark.

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use crate::{
     cache::{ReadingKey, RowId, ScreenCache},
     model::is_problem_end,
+    moved_rows::MovedRows,
     reading_order::{ReadingOrder, RowAddress, single_session},
     search_match::{matches, nearest},
     theme::StyleRole,
@@ -561,6 +562,39 @@ impl ReadingPage {
             }
         };
         self.settle();
+    }
+
+    /// Keeps positions and folds on their rows, after the whole source became known.
+    pub(super) fn move_rows(&mut self, moved: &MovedRows<'_>) {
+        let mut units = moved.before.state.units.iter();
+        let unit = units.position(|unit| unit.key == self.unit);
+        let Some(unit) = unit.and_then(|unit| moved.unit(unit)) else {
+            return;
+        };
+        let order = ReadingOrder::new(moved.after, unit);
+        for at in [&mut self.top, &mut self.cursor] {
+            let address = self.order.address(at.place);
+            let address = address.and_then(|address| moved.row(address));
+            at.place = address
+                .and_then(|address| order.place(address))
+                .unwrap_or(at.place);
+        }
+        let rows = |rows: &HashSet<RowAddress>| -> HashSet<RowAddress> {
+            rows.iter().filter_map(|row| moved.row(*row)).collect()
+        };
+        self.unfolded = rows(&self.unfolded);
+        self.folded_agents = rows(&self.folded_agents);
+        let found = self.found.take();
+        self.found = found.and_then(|(row, text)| Some((moved.row(row)?, text)));
+        let texts = std::mem::take(&mut self.texts).into_iter();
+        self.texts = texts
+            .filter_map(|(row, text)| Some((moved.row(row)?, text)))
+            .collect();
+        if let Some(unit) = moved.after.state.units.get(unit) {
+            self.unit = unit.key.clone();
+        }
+        self.order = order;
+        self.version = Some(moved.after.state.version());
     }
 
     /// Takes the sizes of the texts that are laid out, and looks for the match in the text of its row.
