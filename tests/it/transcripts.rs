@@ -9,6 +9,7 @@ use ingestdeck_core::run::{
     PollStatus, SinkEvent, Timeline,
     state::{RowKind, RunView, UnitStatus},
 };
+use ingestdeck_core::tape::Seq;
 use ingestdeck_records::replay::{FileSource, OpenError, claude_sessions};
 
 fn fixture(name: &str) -> PathBuf {
@@ -301,6 +302,116 @@ fn branches_that_were_taken_back_do_not_count() {
     }
     timeline.seek(end.entries).unwrap();
     assert_eq!(counts(timeline.view()), (2, 0, 12));
+}
+
+/// A session file that is too large to be read before its beginning is shown: it has repeated lines and a branch that was
+/// taken back in its beginning, and a sub-agent if `has_agent`.
+pub(crate) fn large_session(dir: &Path, has_agent: bool) -> PathBuf {
+    let mut lines = vec![
+        line("u1", "", "\"first\""),
+        line("a1", "u1", &text("one")),
+        line("u2", "a1", "\"second\""),
+        line("a2", "u2", &text("two")),
+        line("u3", "a1", "\"third\""),
+        line("u1", "", "\"first\""),
+        line("a1", "u1", &text("one")),
+        line("a3", "u3", &text("three")),
+    ];
+    let mut before = "a3".to_owned();
+    for turn in 4..64 {
+        let (prompt, answer) = (format!("u{turn}"), format!("a{turn}"));
+        lines.push(line(&prompt, &before, "\"more\""));
+        lines.push(line(&answer, &prompt, &text(&"long ".repeat(20_000))));
+        before = answer;
+    }
+    let timed = |(second, line): (usize, &String)| {
+        let (minute, second) = (second / 60, second % 60);
+        let time = format!("{{\"timestamp\":\"2026-01-01T00:{minute:02}:{second:02}.000Z\",");
+        line.replacen('{', &time, 1)
+    };
+    let timed_lines: Vec<String> = lines.iter().enumerate().map(timed).collect();
+    let path = dir.join("s.jsonl");
+    fs::write(&path, timed_lines.concat()).unwrap();
+    if has_agent {
+        let agents = dir.join("s/subagents");
+        fs::create_dir_all(&agents).unwrap();
+        let lines = line("u", "", "\"look\"") + &line("a", "u", &text("seen"));
+        let lines = lines.replace(
+            "\"isSidechain\":false",
+            "\"isSidechain\":true,\"agentId\":\"x\"",
+        );
+        let timed_lines = lines
+            .lines()
+            .map(|line| timed((4, &line.to_owned())) + "\n")
+            .collect::<String>();
+        fs::write(agents.join("agent-x.jsonl"), timed_lines).unwrap();
+    }
+    path
+}
+
+#[test]
+fn beginning_of_a_large_session_is_shown_early() {
+    for has_agent in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = large_session(dir.path(), has_agent);
+        let mut timeline = Timeline::new(Box::new(FileSource::open_early(&path).unwrap()));
+        assert!(timeline.is_provisional());
+        // It never ends before the rest is known, and does not show the rest.
+        while timeline.advance(1 << 20, &mut |_| {}).unwrap() == PollStatus::More {}
+        assert_eq!(
+            timeline.advance(1 << 20, &mut |_| {}).unwrap(),
+            PollStatus::Waiting
+        );
+        let early = timeline.known_entries();
+        assert!((8..120).contains(&early), "{early}");
+        assert_eq!(
+            prompts(timeline.view()),
+            4 + (early as usize - 8).div_ceil(2)
+        );
+        let body = |timeline: &mut Timeline, seq: u64| {
+            let mut body = Vec::new();
+            timeline
+                .read(Seq(seq), &mut |entry| body = entry.body.bytes().to_vec())
+                .unwrap();
+            body
+        };
+        let lines: Vec<Vec<u8>> = (0..early).map(|seq| body(&mut timeline, seq)).collect();
+        // The moment after the second prompt is shown when the rest is known.
+        timeline.seek(3).unwrap();
+        let (before, numbers) = loop {
+            match timeline.settle().unwrap() {
+                Some(settled) => break settled,
+                None => crate::support::pause_before_check(),
+            }
+        };
+        assert!(!timeline.is_provisional() && timeline.settle().unwrap().is_none());
+        assert_eq!(before.state.entries, 3);
+        assert_eq!(timeline.view().state.entries, numbers[2].0 + 1);
+        for (line, seq) in lines.iter().zip(&numbers) {
+            assert_eq!(*line, body(&mut timeline, seq.0));
+        }
+        timeline.seek(u64::MAX).unwrap();
+        let (whole, _) = replay(&path);
+        assert_eq!(timeline.view().state, whole.view().state);
+        for unit in &whole.view().state.units {
+            let id = unit.latest().unwrap().id;
+            assert_eq!(timeline.view().rows(id), whole.view().rows(id));
+            assert_eq!(timeline.view().entries(id), whole.view().entries(id));
+        }
+        assert_eq!(counts(timeline.view()).0, 62);
+        assert_eq!(
+            timeline.view().state.units.len(),
+            1 + usize::from(has_agent)
+        );
+    }
+}
+
+#[test]
+fn small_sessions_are_whole_at_first() {
+    let path = fixture("transcripts/session-rewound-branch.jsonl");
+    let timeline = Timeline::new(Box::new(FileSource::open_early(&path).unwrap()));
+    assert!(!timeline.is_provisional());
+    assert!(FileSource::open_early(Path::new("missing.jsonl")).is_err());
 }
 
 /// A line of a session: its id, the line before it, and its text. The author follows from the id.

@@ -10,6 +10,7 @@ mod control_verbs;
 mod deck;
 mod declined;
 mod detach;
+mod early_session;
 mod every_view;
 mod failure_causes;
 mod feedback_messages;
