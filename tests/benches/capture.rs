@@ -284,23 +284,27 @@ impl SyntheticSession {
         );
     }
 
-    /// About `size` bytes of JSON string content, with escapes as common in prose and code.
     fn prose(&mut self, out: &mut Vec<u8>, size: usize) {
-        let end = out.len() + size;
-        while out.len() < end {
-            // The pool is cut only between its lines, which are at most 64 bytes long.
-            let from = self.random.below(self.words.len() as u64 / 2) as usize;
-            let from = memchr::memchr(b'|', &self.words[from..]).map_or(0, |bar| from + bar + 1);
-            let room = (end - out.len()).clamp(64, self.words.len() - from);
-            let piece = &self.words[from..from + room];
-            let piece = &piece[..memchr::memrchr(b'|', piece).unwrap_or(0)];
-            out.extend(piece.iter().filter(|byte| **byte != b'|'));
-        }
+        prose(&mut self.random, &self.words, out, size);
+    }
+}
+
+/// About `size` bytes of JSON string content, with escapes as common in prose and code.
+pub(crate) fn prose(random: &mut BenchRng, words: &[u8], out: &mut Vec<u8>, size: usize) {
+    let end = out.len() + size;
+    while out.len() < end {
+        // The pool is cut only between its lines, which are at most 64 bytes long.
+        let from = random.below(words.len() as u64 / 2) as usize;
+        let from = memchr::memchr(b'|', &words[from..]).map_or(0, |bar| from + bar + 1);
+        let room = (end - out.len()).clamp(64, words.len() - from);
+        let piece = &words[from..from + room];
+        let piece = &piece[..memchr::memrchr(b'|', piece).unwrap_or(0)];
+        out.extend(piece.iter().filter(|byte| **byte != b'|'));
     }
 }
 
 /// A pool of lines of prose, each ended by a bar, which is not written to the file.
-fn words(random: &mut BenchRng) -> Vec<u8> {
+pub(crate) fn words(random: &mut BenchRng) -> Vec<u8> {
     const WORDS: [&str; 16] = [
         "select",
         "from",
@@ -331,10 +335,10 @@ fn words(random: &mut BenchRng) -> Vec<u8> {
 }
 
 /// A small generator (splitmix64), so that the file is identical on all machines.
-struct BenchRng(u64);
+pub(crate) struct BenchRng(pub(crate) u64);
 
 impl BenchRng {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -342,12 +346,12 @@ impl BenchRng {
         mixed ^ (mixed >> 31)
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
     /// A log-normal size. The sum of twelve uniform numbers approximates a normal distribution.
-    fn size(&mut self, median: f64, spread: f64) -> usize {
+    pub(crate) fn size(&mut self, median: f64, spread: f64) -> usize {
         let uniform = |random: &mut Self| random.next() as f64 / u64::MAX as f64;
         let normal = (0..12).map(|_| uniform(self)).sum::<f64>() - 6.0;
         (median.ln() + spread * normal).exp().min(LARGEST) as usize

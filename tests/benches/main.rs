@@ -25,6 +25,7 @@ mod project;
 mod screen;
 mod search;
 mod seek;
+mod session_file;
 mod translate;
 mod units;
 mod views;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     println!("capture: {capture}");
     let mut report = BenchReport::new(arguments);
     report.topic("open", |report| open::measure(report, &capture));
+    report.topic("session-file", session_file::measure);
     report.topic("translate", |report| translate::measure(report, &capture));
     report.topic("search", search::measure);
     report.topic("seek", |report| seek::measure(report, &capture));
