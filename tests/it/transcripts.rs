@@ -139,6 +139,31 @@ fn a_session_resumed_under_another_id_is_one_unit() {
 }
 
 #[test]
+fn a_copy_that_begins_with_the_open_file_replaces_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let line = |kind: &str, uuid: &str, parent: &str, text: &str| {
+        format!(
+            r#"{{"type":"{kind}","sessionId":"s","uuid":"{uuid}","parentUuid":{parent},"message":{{"id":"{uuid}","content":[{{"type":"text","text":"{text}"}}]}}}}"#
+        )
+    };
+    let open = "<ide_opened_file>berths.sql</ide_opened_file>";
+    let lines = [
+        line("user", "u1", "null", "Which berth?"),
+        line("assistant", "a1", "\"u1\"", "The third."),
+        line("user", "o2", "null", open),
+        line("user", "u2", "\"o2\"", "Which berth?"),
+        line("assistant", "a2", "\"u2\"", "The third."),
+    ];
+    fs::write(&path, lines.join("\n")).unwrap();
+    let (timeline, _) = replay(&path);
+    assert_eq!(
+        (counts(timeline.view()).0, prompts(timeline.view())),
+        (1, 2)
+    );
+}
+
+#[test]
 fn a_session_without_a_prompt_was_not_tried() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.jsonl");

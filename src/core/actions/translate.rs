@@ -310,6 +310,9 @@ impl EventTranslator {
             } else {
                 self.session_file.push_user(chat);
             }
+        } else if self.session_file.has_no_turn() {
+            // Other programs leave out the session in most lines.
+            self.session_file = SessionFileState::InProgress;
         }
     }
 

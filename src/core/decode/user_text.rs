@@ -84,17 +84,8 @@ impl<'a> UserText<'a> {
         {
             return Self::Command(Cow::Owned(format!("# {note}")));
         }
-        for context in CONTEXTS {
-            let rest = text.strip_prefix('<');
-            let rest = rest.and_then(|rest| rest.strip_prefix(context)?.strip_prefix('>'));
-            if let Some(rest) = rest {
-                // Without its end, the text was cut.
-                let end = format!("</{context}>");
-                let (content, after) = rest.split_once(&end).unwrap_or((rest, ""));
-                if after.trim().is_empty() {
-                    return Self::Report(Cow::Borrowed(content.trim()));
-                }
-            }
+        if let Some(content) = context(text) {
+            return Self::Report(Cow::Borrowed(content));
         }
         const OUTPUTS: [&str; 4] = [
             "local-command-stdout",
@@ -135,6 +126,23 @@ impl<'a> UserText<'a> {
             Self::Prompt(text) | Self::Command(text) | Self::Report(text) => text,
         }
     }
+}
+
+/// True for a text that only surrounds what a person wrote.
+pub fn is_context(text: &str) -> bool {
+    context(text.trim_start()).is_some()
+}
+
+/// The content of an element of [`CONTEXTS`], if there is nothing else.
+fn context(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix('<')?;
+    CONTEXTS.into_iter().find_map(|name| {
+        let rest = rest.strip_prefix(name)?.strip_prefix('>')?;
+        // Without its end, the text was cut.
+        let end = format!("</{name}>");
+        let (content, after) = rest.split_once(&end).unwrap_or((rest, ""));
+        after.trim().is_empty().then(|| content.trim())
+    })
 }
 
 /// True for what some releases wrote about a command without markup.

@@ -18,7 +18,7 @@ use ingestdeck_core::{
     decode::{
         self, LineBody, MessageBlock,
         line_fields::{LineFields, line_fields},
-        user_text::UserText,
+        user_text::{UserText, is_context},
     },
     text::pluralize,
 };
@@ -577,10 +577,11 @@ fn is_prompt(line: &[u8]) -> bool {
     };
     let is_result = |block: &MessageBlock<'_>| matches!(block, MessageBlock::ToolResult(_));
     let is_typed = |block: &MessageBlock<'_>| match block {
-        MessageBlock::Text(text) => matches!(
-            UserText::parse(chat.author, &text.prefix(MAX_MARKUP_BYTES).0),
-            UserText::Prompt(_)
-        ),
+        MessageBlock::Text(text) => {
+            let (text, _) = text.prefix(MAX_MARKUP_BYTES);
+            // Some releases write the file that is open in an editor as a line before the prompt.
+            is_context(&text) || matches!(UserText::parse(chat.author, &text), UserText::Prompt(_))
+        }
         _ => false,
     };
     !chat.synthetic && !chat.blocks.iter().any(is_result) && chat.blocks.iter().any(is_typed)
