@@ -120,15 +120,15 @@ struct Node {
     begins_branch: bool,
 }
 
-/// The lines of a file. Whatever is kept of a line has a fixed size: about 35 bytes.
+/// The lines of a file. Whatever is kept of a line has a fixed size: about 50 bytes.
 #[derive(Debug, Default)]
 struct Nodes {
     nodes: Vec<Node>,
     /// Hashes of `uuid` and of the `uuid` of the line before it; 0 for none.
     uuids: Vec<u64>,
     parents: Vec<u64>,
-    /// Short hashes of the ids of the sessions; 0 for none.
-    sessions: Vec<u32>,
+    /// Hashes of the ids of the sessions; 0 for none.
+    sessions: Vec<u64>,
     offsets: Vec<u64>,
     /// Offset after the last line.
     end: u64,
@@ -298,8 +298,7 @@ impl Nodes {
             nodes.nodes.push(Node::new(&fields));
             nodes.uuids.push(hash(hasher, fields.uuid.as_deref()));
             nodes.parents.push(hash(hasher, parent));
-            let session = hash(hasher, fields.session.as_deref());
-            nodes.sessions.push(session as u32);
+            nodes.sessions.push(hash(hasher, fields.session.as_deref()));
             nodes.offsets.push(offset);
         }
         nodes.end = lines.offset();
