@@ -62,7 +62,7 @@ steps = [
     let claude = place.scripted_claude(script);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let failure = "  ✗ docs-one: sl_write_source: Source **orders** was NOT saved";
+    let failure = "  ✗ docs-one: without table and sql it is an overlay";
     assert!(ran.stdout.contains(failure), "{ran:?}");
     assert!(!place.path("semantic-layer").exists());
 }
@@ -98,7 +98,7 @@ steps = [
     );
     let ran = place.run(&["run", "--claude-bin", &claude]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let failure = "  ✗ docs-one: sl_edit_source: Source **orders** was NOT saved";
+    let failure = "  ✗ docs-one: `tags.dbt` must be a list, not text (sl_edit_source orders)";
     assert!(ran.stdout.contains(failure), "{ran:?}");
     place.write("config.toml", "[ingest]\ntool_failures = \"recoverable\"\n");
     place

@@ -71,7 +71,7 @@ impl EntrySource for GatedSource {
             if let Some(numbers) = self.source.settle() {
                 return Some(numbers);
             }
-            std::thread::yield_now();
+            crate::support::pause_before_check();
         }
     }
 }

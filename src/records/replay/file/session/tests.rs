@@ -1,3 +1,5 @@
+//! Tests of session files that are shown before all of them is read.
+
 use std::path::PathBuf;
 
 use super::*;
