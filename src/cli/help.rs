@@ -62,7 +62,7 @@ fn unknown_topic(words: &[String]) -> CliError {
     let word = words.join(" ").escape_debug().to_string();
     let topics = topics.join(", ");
     CliError::not_found(format!("no command or topic `{word}`")).with_help(format!(
-        "list the commands with `ingestdeck help`; the topics are {topics}"
+        "list the commands with `ingestdeck help all`; the topics are {topics}"
     ))
 }
 

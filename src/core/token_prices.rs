@@ -102,13 +102,21 @@ pub fn find_prices(model: &str) -> Option<&'static PricedModel> {
 fn base_name(model: &str) -> &str {
     let name = model.find("claude-").map_or(model, |at| &model[at..]);
     let name = name.split(['[', '@', ':']).next().unwrap_or(name);
-    let name = name.strip_suffix("-v1").unwrap_or(name);
+    let name = without_version(name);
     let name = match name.rsplit_once('-') {
         Some((base, date)) if date.len() == 8 && date.bytes().all(|it| it.is_ascii_digit()) => base,
         Some((base, "latest" | "0")) => base,
         _ => name,
     };
-    name.strip_suffix("-0").unwrap_or(name)
+    without_version(name.strip_suffix("-0").unwrap_or(name))
+}
+
+/// The name without the version that a provider adds, such as `-v2`.
+fn without_version(name: &str) -> &str {
+    match name.rsplit_once("-v") {
+        Some((base, version)) if version.bytes().all(|it| it.is_ascii_digit()) => base,
+        _ => name,
+    }
 }
 
 impl ModelPrices {

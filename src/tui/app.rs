@@ -415,7 +415,8 @@ impl App {
             .known_entries()
             .max(self.timeline.source().known_entries().unwrap_or_default());
         self.shown.position = self.timeline.source().position();
-        self.shown.at_end = self.reading.progress != PollStatus::More;
+        let is_whole = !self.timeline.is_provisional();
+        self.shown.at_end = self.reading.progress != PollStatus::More && is_whole;
         self.shown.ended = self.reading.progress == PollStatus::End;
         let (read, total) = self.shown.position;
         let is_behind = total.is_some_and(|total| total.saturating_sub(read) > CATCH_UP_BYTES);
@@ -507,7 +508,10 @@ impl App {
     pub(crate) fn timer_fired(&mut self, now: Duration) {
         let may_have_grown =
             self.reading.progress == PollStatus::Waiting && !self.model.connection.is_live;
-        if self.frames.growth.take_due(now) || may_have_grown {
+        let is_growth_due = self.frames.growth.take_due(now);
+        if may_have_grown && self.timeline.is_provisional() {
+            self.settle();
+        } else if is_growth_due || may_have_grown {
             self.poll_tape();
         }
     }

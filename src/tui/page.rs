@@ -31,7 +31,7 @@ use ingestdeck_core::{
     run::{
         ActivityIndex, SourceInfo,
         bookmark::Bookmark,
-        state::{AttemptState, RowKind, RunView, StreamRow, UnitState},
+        state::{AttemptState, RowKind, RunView, StreamRow, UnitState, UnitStatus},
     },
     tape::UnitKey,
 };
@@ -721,6 +721,10 @@ impl ScreenModel {
         self.shared.refresh_run(run_view);
         let (page, shared) = self.page_mut();
         page.select_unit(shared, run_view);
+        let is_held = shared
+            .unit(run_view)
+            .is_some_and(|unit| unit.status == UnitStatus::Held);
+        shared.dialogs.awaits_decision = is_held || page.scope() == ActionScope::Review;
         shared.refresh_table(run_view);
         let plan = shared.layout();
         page.refresh(shared, run_view, &plan);

@@ -138,7 +138,7 @@ impl<W: Write> SyntheticFile<W> {
             ))?;
             turn += 1;
             let before = self.last.clone();
-            self.prompt(before.as_deref(), &format!("go on with step {turn}"))?;
+            self.prompt(before.as_deref(), &format!("continue with step {turn}"))?;
             if turn % TURNS.0 == 0 {
                 self.messages += 1;
                 self.block("text", 300.0, "end_turn")?;
@@ -149,7 +149,7 @@ impl<W: Write> SyntheticFile<W> {
             }
         }
         self.raw(&format!(
-            r#"{{"type":"last-prompt","lastPrompt":"go on","sessionId":"{SESSION}"}}"#
+            r#"{{"type":"last-prompt","lastPrompt":"continue","sessionId":"{SESSION}"}}"#
         ))?;
         self.out.flush()
     }

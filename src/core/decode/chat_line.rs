@@ -32,7 +32,7 @@ pub(super) fn read<'a>(
             b"message" => message(scan, &mut chat)?,
             b"content" if role == BlockPlacement::InMessage => blocks(scan, &mut chat.blocks)?,
             b"requestId" => chat.request_id = scan.non_empty_text()?,
-            b"costUSD" => chat.cost_usd = scan.float()?.filter(|cost| *cost >= 0.0),
+            b"costUSD" => chat.cost_usd = scan.float()?.filter(|cost| (0.0..=1e9).contains(cost)),
             b"error" => chat.error = error_text(scan)?,
             b"api_error" | b"apiError" => chat.api_error = scan.non_empty_text()?,
             b"api_error_status" | b"apiErrorStatus" => chat.api_error_status = scan.count()?,

@@ -32,7 +32,9 @@ impl AttemptState {
 /// `node: out of memory (exit code 137)` for an agent that ended without a result.
 fn special_part_first(reason: &str) -> Cow<'_, str> {
     // The name of the unit is next to the reason.
-    if let Some((what, _)) = reason.split_once(" during WorkUnit ") {
+    if let Some((what, _)) = reason.split_once(" during WorkUnit ")
+        && what.ends_with(" tool call(s) failed")
+    {
         return what.into();
     }
     let moved = || {

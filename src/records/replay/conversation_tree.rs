@@ -107,7 +107,7 @@ enum NodeKind {
     Other,
 }
 
-/// What is known about one line.
+/// The known facts about one line.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     kind: NodeKind,

@@ -241,6 +241,7 @@ impl App {
             self.model.playhead.bounds.seeking_to = Some(match watch.goal() {
                 SeekGoal::BreakCondition(condition) => format!("until {condition}"),
                 SeekGoal::Moment(SeekTarget::Time(at)) => format!("to {}", clock(*at)),
+                SeekGoal::Moment(SeekTarget::Entries(u64::MAX)) => "to the end".to_owned(),
                 SeekGoal::Moment(SeekTarget::Entries(entries)) => format!("to entry {entries}"),
                 SeekGoal::Entry(entry) => format!("to entry {entry}"),
                 SeekGoal::Nothing | SeekGoal::Row(_) | SeekGoal::Turn(..) => "on".to_owned(),
@@ -314,6 +315,7 @@ impl App {
             SeekGoal::BreakCondition(condition) => format!("no {condition} {end}"),
             SeekGoal::Row(_) => format!("no further action {end}"),
             SeekGoal::Entry(entry) => format!("no entry {entry} {end}"),
+            SeekGoal::Moment(SeekTarget::Entries(u64::MAX)) => return,
             SeekGoal::Moment(moment) if !self.is_beyond(*moment) => return,
             SeekGoal::Moment(_) if self.model.connection.is_live => {
                 "that moment is in the future".to_owned()

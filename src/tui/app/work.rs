@@ -11,7 +11,7 @@ use crate::{
     moved_rows::MovedRows,
     pages::find::{self, FindPage},
 };
-use ingestdeck_core::run::state::RunView;
+use ingestdeck_core::run::{SeekTarget, breakpoint::SeekGoal, state::RunView};
 
 /// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
 const FOLD_SLICE_BYTES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
@@ -37,7 +37,7 @@ impl App {
         match self.model.playhead.playback {
             Playback::Follow | Playback::Paused => self.reading.progress == PollStatus::More,
             Playback::Speed(_) => self.is_next_due() || self.reading.progress == PollStatus::More,
-            Playback::Unthrottled => true,
+            Playback::Unthrottled => !self.awaits_rest(),
         }
     }
 
@@ -47,7 +47,7 @@ impl App {
     }
 
     /// Shows the whole source once it is known, if only its beginning was shown. Moment and positions stay.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         if !self.timeline.is_provisional() {
             return;
         }
@@ -76,7 +76,15 @@ impl App {
             drop(self.perform(again));
         }
         match self.playing.goal_watch.take() {
-            Some(watch) => self.start_goal_seek(self.watch(watch.goal().clone())),
+            Some(before) => {
+                let mut watch = self.watch(before.goal().clone());
+                // A step by one entry counts the entries that are shown now.
+                if matches!(watch.goal(), SeekGoal::Nothing) && before.upto.is_some() {
+                    let entries = self.timeline.view().state.entries;
+                    watch.upto = Some(SeekTarget::Entries(entries + 1));
+                }
+                self.start_goal_seek(watch);
+            }
             None => self.start_player(),
         }
         self.refresh_facts();

@@ -17,7 +17,7 @@ use ingestdeck_core::{
         EntryBody, Millis, Note,
         note::{Amendment, AttemptOutcome},
     },
-    text::{dollars, latency, one_row, size},
+    text::{self, dollars, latency, one_row, size},
 };
 
 pub(super) fn call(name: &str, input: Option<RawJson<'_>>) -> String {
@@ -199,7 +199,8 @@ fn further_agents<'a>(task: &TaskLine<'a>) -> impl Iterator<Item = WorkflowItem<
 pub(super) fn task(task: &TaskLine<'_>, row: &StreamRow) -> String {
     if is_of_further_items(row) {
         let agents = further_agents(task).count();
-        return format!("{agents} more agents, which `:tasks` counts");
+        let agents = text::pluralize(agents, "more agent");
+        return format!("{agents}, counted by `:tasks`");
     }
     let item = task.workflow_items().nth(usize::from(row.block)).flatten();
     match item {

@@ -38,6 +38,8 @@ pub(crate) struct Dialogs {
     awaited_messages: Vec<AwaitedMessage>,
     /// History of the command line.
     pub history: CommandHistory,
+    /// True if the page shows a call or a change that waits for a decision, which must be seen.
+    pub awaits_decision: bool,
 }
 
 /// A message to the agent of a unit that the agent has not received yet.
@@ -51,12 +53,13 @@ struct AwaitedMessage {
 }
 
 impl Dialogs {
-    /// True while a question or a form is open. A line that is typed has its place in the footer.
+    /// True while a question or a form is open, or a decision is awaited. A line that is typed has its place in the footer.
     pub(crate) fn is_open(&self) -> bool {
         self.question.is_some()
             || self.editor.is_some()
             || self.answer_form.is_some()
             || self.amend_form.is_some()
+            || self.awaits_decision
     }
 
     /// Remembers a message for the agent of a running attempt until it is received.

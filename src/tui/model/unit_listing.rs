@@ -6,6 +6,7 @@
 use std::{
     cmp::{Ordering, Reverse},
     collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,10 @@ pub(crate) struct UnitListing {
     /// The unit that the lines keep visible although its group is folded, and the rows of the pane; `None` before the lines
     /// are known.
     lines_for: Option<(Option<usize>, usize)>,
+    /// True if not all lines have room in the pane.
+    is_short: bool,
+    /// True to list all running units also then.
+    shows_all_running: bool,
     /// Number of units whose names were measured, and the width of the longest name in columns.
     measured: (usize, usize),
 }
@@ -245,8 +250,8 @@ pub(crate) struct UnitGroup {
 /// The failed units by cause, as of the last change of them.
 #[derive(Clone, Debug, Default)]
 struct FailureCauses {
-    /// Failed units, and the number of attempts at each.
-    failed: Vec<(usize, usize)>,
+    /// Failed units, and a hash of why each failed.
+    failed: Vec<(usize, u64)>,
     /// Groups of failed units, the largest first; none if there are few.
     groups: Vec<FailureGroup>,
     /// Number of the group of each unit, from 1 on.
@@ -261,7 +266,7 @@ impl FailureCauses {
             .iter()
             .enumerate()
             .filter(|(_, unit)| has_failed(unit.status))
-            .map(|(index, unit)| (index, unit.attempts.len()))
+            .map(|(index, unit)| (index, hash_of_failure(state, unit)))
             .collect();
         if failed == self.failed {
             return;
@@ -299,6 +304,13 @@ impl FailureCauses {
         let group = self.groups.get(number.checked_sub(1)?)?;
         (group.units.len() > 1).then_some(group)
     }
+}
+
+fn hash_of_failure(state: &RunState, unit: &UnitState) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let cause = state.verdict(unit).map(|verdict| verdict.cause.label());
+    (unit.status.as_str(), cause, state.failure_reason(unit)).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn has_failed(status: UnitStatus) -> bool {
@@ -461,7 +473,13 @@ impl UnitListing {
                     .first()
                     .zip(entries.last())
                     .is_some_and(|(a, b)| a.group != b.group);
-                self.is_by_need() && several && state.units.len() > MAX_UNITS_WITHOUT_HEADINGS
+                let has_causes = || {
+                    let mut entries = entries.iter();
+                    entries.any(|entry| self.causes.shared(entry.cause).is_some())
+                };
+                self.is_by_need()
+                    && state.units.len() > MAX_UNITS_WITHOUT_HEADINGS
+                    && (several || has_causes())
             }
             Grouping::Flat => false,
         };
@@ -509,7 +527,8 @@ impl UnitListing {
             return;
         }
         self.arrange_lines(selected, false);
-        if self.lines.len() > rows {
+        self.is_short = self.lines.len() > rows;
+        if self.is_short {
             self.arrange_lines(selected, true);
         }
         self.lines_for = Some((selected, rows));
@@ -586,7 +605,7 @@ impl UnitListing {
             return group.units;
         }
         match (&group.key, self.toggled.contains(&group.key)) {
-            (GroupKey::Need(UnitNeed::Running), false) if is_short => {
+            (GroupKey::Need(UnitNeed::Running), false) if is_short && !self.shows_all_running => {
                 group.units.min(FOLDED_RUNNING_UNITS)
             }
             (GroupKey::Need(UnitNeed::Next), false) if !is_short => {
@@ -607,7 +626,18 @@ impl UnitListing {
 
     /// Folds or unfolds a group; `None` changes it. Returns false if it is as wanted already, or if a filter unfolds all.
     pub(crate) fn set_folded(&mut self, key: &GroupKey, folded: Option<bool>) -> bool {
-        if self.is_filtered() || folded == Some(self.is_folded(key)) {
+        if self.is_filtered() {
+            return false;
+        }
+        if *key == GroupKey::Need(UnitNeed::Running) {
+            let is_partial = self.is_short && !self.shows_all_running && !self.is_folded(key);
+            if is_partial && folded != Some(true) {
+                (self.shows_all_running, self.lines_for) = (true, None);
+                return true;
+            }
+            self.shows_all_running = folded == Some(false);
+        }
+        if folded == Some(self.is_folded(key)) {
             return false;
         }
         if !self.toggled.remove(key) {
@@ -650,9 +680,11 @@ impl UnitListing {
     /// The innermost group of a unit, if it has a heading.
     pub(crate) fn group_of(&self, unit: usize) -> Option<&UnitGroup> {
         let rank = self.rank(unit)?;
-        self.groups
-            .iter()
-            .rfind(|group| (group.rank..group.rank + group.units).contains(&rank))
+        let is_of = |group: &&UnitGroup| {
+            (group.rank..group.rank + group.units).contains(&rank)
+                && self.heading_line(&group.key).is_some()
+        };
+        self.groups.iter().rfind(is_of)
     }
 
     /// The group with a key, if it has a heading now.
@@ -1045,6 +1077,19 @@ mod tests {
             !listing.settings().toggled.contains(&group.key),
             "causes are those of one run"
         );
+        // Another reason of the same attempt changes its cause.
+        let mut later = state.clone();
+        later.units[0].attempts[0].deciding_failure = Some(field.into());
+        let lines = drawn(&mut listing, &later, None);
+        assert!(
+            lines.contains(&"failed: no such field 3-3".to_owned()),
+            "{lines:?}"
+        );
+        // Below a folded heading, no cause is selected.
+        listing.set_folded(&GroupKey::Need(UnitNeed::Person), Some(true));
+        drawn(&mut listing, &later, Some(2));
+        let group = listing.group_of(2).unwrap();
+        assert_eq!(group.key, GroupKey::Need(UnitNeed::Person));
         let few = failed_state(&[key; MAX_FAILURES_WITHOUT_CAUSES]);
         assert_eq!(drawn(&mut UnitListing::default(), &few, None).len(), 8);
     }
@@ -1061,8 +1106,14 @@ mod tests {
         let all = listing.line_count();
         listing.fold(None, all - 1);
         assert_eq!(all - listing.line_count(), 2 + FOLDED_NEXT_UNITS);
-        let running = listing.find_group(&GroupKey::Need(UnitNeed::Running));
-        assert_eq!(running.map(|group| group.hidden), Some(2));
+        let running = GroupKey::Need(UnitNeed::Running);
+        let mut hidden = vec![listing.find_group(&running).unwrap().hidden];
+        for _ in 0..3 {
+            assert!(listing.set_folded(&running, None));
+            listing.fold(None, all - 1);
+            hidden.push(listing.find_group(&running).unwrap().hidden);
+        }
+        assert_eq!(hidden, [2, 0, 6, 2], "some, all, none, some");
     }
 
     #[test]

@@ -97,6 +97,9 @@ pub(crate) fn result_below(
     let (list, all) = (&model.units_view.stream, run_view.rows(attempt.id));
     let used = u16::try_from(all.len().saturating_sub(list.offset)).ok()?;
     let free = area.height.checked_sub(used)?;
+    if free <= MIN_RESULT_ROWS {
+        return None;
+    }
     let entries = run_view.state.entries;
     let has_ended =
         |row: &StreamRow| row.kind == RowKind::Tool && row.end(entries) != RowOutcome::Open;
@@ -119,7 +122,7 @@ pub(crate) fn result_below(
         height: free.saturating_sub(1),
         ..area
     };
-    (below.height >= MIN_RESULT_ROWS).then_some((key, below))
+    Some((key, below))
 }
 
 /// Paints what a call returned or changed, below its name.

@@ -11,7 +11,7 @@
 use std::{
     io::{self, BufRead, BufReader, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
@@ -334,7 +334,8 @@ impl Drop for FakeApi {
 
 impl ApiServer {
     fn state(&self) -> MutexGuard<'_, ApiState> {
-        self.state.lock().expect("no test thread panicked")
+        // After the panic of a test, this is also called while its values are dropped.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn pause(&self, time: Duration) {

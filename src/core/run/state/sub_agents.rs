@@ -50,8 +50,11 @@ impl SubAgentCalls {
 
     /// The index of the row of the call, for a row of a sub-agent in the stream of a session.
     pub fn call_of_row(&self, row: &StreamRow) -> Option<usize> {
+        if row.depth == 0 || self.entries.is_empty() {
+            return None;
+        }
         let entry = u32::try_from(row.first().0).ok()?;
-        let call = *self.entries.get(&entry).filter(|_| row.depth > 0)?;
+        let call = *self.entries.get(&entry)?;
         usize::try_from(call).ok()
     }
 

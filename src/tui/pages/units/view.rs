@@ -299,9 +299,13 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
 /// Paints what failed units have in common, and the name of the first one.
 fn cause(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffer) {
     let glyphs = scene.theme.glyphs;
-    let units = scene.model.units_view.listing.units_of(group);
+    let listing = &scene.model.units_view.listing;
+    let units = listing.units_of(group);
+    let is_hidden = |unit: &&usize| listing.line_of(**unit).is_none();
     let Some(first) = units
-        .first()
+        .iter()
+        .find(is_hidden)
+        .or(units.first())
         .and_then(|unit| scene.run_view.state.units.get(*unit))
     else {
         return;

@@ -59,6 +59,7 @@ impl AttemptFold {
 /// end. Lists of all fields of a tool are left out.
 fn failure_text(tool: &str, error: &str) -> String {
     const KEPT: usize = 300;
+    const MAX_SUBJECT_CHARS: usize = 100;
     let line = headline(error);
     let line = line.split(". Its fields are: ").next().unwrap_or_default();
     let (about, reason) = split_subject(tool, line);
@@ -68,9 +69,10 @@ fn failure_text(tool: &str, error: &str) -> String {
             tool => format!("no error text ({tool})"),
         };
     }
+    let about: String = about.chars().take(MAX_SUBJECT_CHARS).collect();
     // The name of the tool is not repeated.
     let names_tool = tool.is_empty() || reason.split_whitespace().any(|word| word == tool);
-    let at_end = match (names_tool, about) {
+    let at_end = match (names_tool, about.as_str()) {
         (true, "") => String::new(),
         (true, about) => format!(" ({about})"),
         (false, "") => format!(" ({tool})"),
@@ -157,6 +159,8 @@ mod tests {
                 "no error text",
             ]
         );
+        let name = format!("Wiki page `{}` was not changed: too long.", "k".repeat(400));
+        assert!(failure_text("wiki_write", &name).starts_with("too long (wiki_write `kkk"));
         let long = failure_text("wiki_write", &"x".repeat(1000));
         assert!(long.chars().count() == 300 && long.ends_with(" (wiki_write)"));
     }

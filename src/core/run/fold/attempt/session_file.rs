@@ -31,21 +31,23 @@ impl AttemptFold {
         calls: &[CallChange<'_>],
         line: &[u8],
     ) {
-        for change in calls {
-            if let CallChange::Ended {
+        let mut ended = calls.iter().filter_map(|change| match change {
+            CallChange::Ended {
                 result,
                 tool: Some(tool),
                 ..
-            } = change
-                && matches!(&**tool, "Agent" | "Task")
-                && let Some(row) = self.call_rows.get(result.tool_use_id.as_ref())
-                && let Ok(line) = std::str::from_utf8(line)
-                && let Some(agent) = RawJson(line)
-                    .get("toolUseResult")
-                    .and_then(|result| result.get("agentId")?.as_str())
-            {
-                view.sub_agents.add_result(&agent, (self.id, *row), seq);
-            }
+            } if matches!(&**tool, "Agent" | "Task") => Some(result),
+            _ => None,
+        });
+        // The line names one agent, so of several calls it is not known which one started it.
+        if let (Some(result), None) = (ended.next(), ended.next())
+            && let Some(row) = self.call_rows.get(result.tool_use_id.as_ref())
+            && let Ok(line) = std::str::from_utf8(line)
+            && let Some(agent) = RawJson(line)
+                .get("toolUseResult")
+                .and_then(|result| result.get("agentId")?.as_str())
+        {
+            view.sub_agents.add_result(&agent, (self.id, *row), seq);
         }
     }
 

@@ -27,9 +27,9 @@ fn alone(path: &Path) -> FileSource {
 }
 
 /// Number, unit and content of an entry.
-type FoundEntry = (u64, String, Vec<u8>);
+type SessionEntry = (u64, String, Vec<u8>);
 
-fn read_all(source: &mut FileSource, max_bytes: usize) -> Vec<FoundEntry> {
+fn read_all(source: &mut FileSource, max_bytes: usize) -> Vec<SessionEntry> {
     let mut found = Vec::new();
     while source
         .poll(max_bytes, &mut |entry| {
@@ -54,7 +54,7 @@ fn lines_that_do_not_count_are_the_same_without_a_tape() {
         let path = transcript(name);
         let (mut merged, mut single) = (FileSource::open(&path).unwrap(), alone(&path));
         let (merged, found) = (read_all(&mut merged, 1), read_all(&mut single, 1));
-        let bodies = |entries: &[FoundEntry]| -> Vec<Vec<u8>> {
+        let bodies = |entries: &[SessionEntry]| -> Vec<Vec<u8>> {
             entries.iter().map(|(.., body)| body.clone()).collect()
         };
         assert_eq!(bodies(&found), bodies(&merged), "{name}");
@@ -99,7 +99,7 @@ fn lines_that_do_not_count_are_the_same_without_a_tape() {
 fn notes_between_the_lines_are_searched() {
     let mut source = alone(&transcript("session-compaction-replays-history.jsonl"));
     let found = read_all(&mut source, 1 << 20);
-    for query in ["repeated after", "document the berths", "go on"] {
+    for query in ["repeated after", "document the berths", "continue"] {
         let matcher = TextMatcher::new(query).unwrap();
         let seqs: Vec<Seq> = found.iter().map(|(seq, ..)| Seq(*seq)).collect();
         let mut batch = EntryBatch::new(seqs);
