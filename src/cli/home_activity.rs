@@ -19,6 +19,10 @@ impl Activity {
     /// The runs of the project, and the sessions in its directory.
     pub(super) fn in_project(global: &GlobalArgs) -> Self {
         let directory = project::resolve_directory(global).ok();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the name of the project's directory is compared, nothing is opened"
+        )]
         let directory = directory.and_then(|directory| directory.canonicalize().ok());
         let claude = session_files::claude_dir();
         let mut sessions = claude.map_or_else(Vec::new, |claude| running_sessions(&claude));

@@ -188,7 +188,7 @@ impl ConversationTree {
         let is_new = uuid == 0 || !has_room || !is_known() && self.added.insert(uuid);
         let continues = self.is_repeating;
         self.is_repeating = !is_new || uuid == 0 && continues;
-        (!is_new).then(|| SetAside {
+        (!is_new).then_some(SetAside {
             first: number,
             lines: 1,
             reason: match continues {

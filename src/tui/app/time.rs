@@ -315,7 +315,6 @@ impl App {
             SeekGoal::BreakCondition(condition) => format!("no {condition} {end}"),
             SeekGoal::Row(_) => format!("no further action {end}"),
             SeekGoal::Entry(entry) => format!("no entry {entry} {end}"),
-            SeekGoal::Moment(SeekTarget::Entries(u64::MAX)) => return,
             SeekGoal::Moment(moment) if !self.is_beyond(*moment) => return,
             SeekGoal::Moment(_) if self.model.connection.is_live => {
                 "that moment is in the future".to_owned()

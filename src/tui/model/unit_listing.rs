@@ -55,13 +55,7 @@ pub(crate) struct UnitListing {
     lines: Vec<Line>,
     /// Line of each unit; `usize::MAX` for units that are not drawn.
     unit_lines: Vec<usize>,
-    /// The unit that the lines keep visible although its group is folded, and the rows of the pane; `None` before the lines
-    /// are known.
-    lines_for: Option<(Option<usize>, usize)>,
-    /// True if not all lines have room in the pane.
-    is_short: bool,
-    /// True to list all running units also then.
-    shows_all_running: bool,
+    line_state: LineState,
     /// Number of units whose names were measured, and the width of the longest name in columns.
     measured: (usize, usize),
 }
@@ -245,6 +239,18 @@ pub(crate) struct UnitGroup {
     /// Why its units failed; empty unless it is a cause.
     pub reason: String,
     pub counts: UnitCounts,
+}
+
+/// What the lines of the table depend on.
+#[derive(Clone, Copy, Debug, Default)]
+struct LineState {
+    /// The unit that the lines keep visible although its group is folded, and the rows of the pane; `None` before the lines
+    /// are known.
+    made_for: Option<(Option<usize>, usize)>,
+    /// True if not all lines have room in the pane.
+    is_short: bool,
+    /// True to list all running units also then.
+    shows_all_running: bool,
 }
 
 /// The failed units by cause, as of the last change of them.
@@ -431,7 +437,7 @@ impl UnitListing {
         self.group(state, &entries, &names);
         self.order = entries.into_iter().map(|entry| entry.unit).collect();
         self.connections = progress(state, &names);
-        self.lines_for = None;
+        self.line_state.made_for = None;
     }
 
     /// The listed units in their order.
@@ -523,15 +529,15 @@ impl UnitListing {
     /// Updates the lines for a pane of `rows`. `selected` stays visible when its group is folded. If not all lines have room,
     /// less is shown of the units that run and of the next ones.
     pub(crate) fn fold(&mut self, selected: Option<usize>, rows: usize) {
-        if self.lines_for == Some((selected, rows)) {
+        if self.line_state.made_for == Some((selected, rows)) {
             return;
         }
         self.arrange_lines(selected, false);
-        self.is_short = self.lines.len() > rows;
-        if self.is_short {
+        self.line_state.is_short = self.lines.len() > rows;
+        if self.line_state.is_short {
             self.arrange_lines(selected, true);
         }
-        self.lines_for = Some((selected, rows));
+        self.line_state.made_for = Some((selected, rows));
     }
 
     fn arrange_lines(&mut self, selected: Option<usize>, is_short: bool) {
@@ -605,7 +611,9 @@ impl UnitListing {
             return group.units;
         }
         match (&group.key, self.toggled.contains(&group.key)) {
-            (GroupKey::Need(UnitNeed::Running), false) if is_short && !self.shows_all_running => {
+            (GroupKey::Need(UnitNeed::Running), false)
+                if is_short && !self.line_state.shows_all_running =>
+            {
                 group.units.min(FOLDED_RUNNING_UNITS)
             }
             (GroupKey::Need(UnitNeed::Next), false) if !is_short => {
@@ -630,12 +638,14 @@ impl UnitListing {
             return false;
         }
         if *key == GroupKey::Need(UnitNeed::Running) {
-            let is_partial = self.is_short && !self.shows_all_running && !self.is_folded(key);
+            let is_partial = self.line_state.is_short
+                && !self.line_state.shows_all_running
+                && !self.is_folded(key);
             if is_partial && folded != Some(true) {
-                (self.shows_all_running, self.lines_for) = (true, None);
+                (self.line_state.shows_all_running, self.line_state.made_for) = (true, None);
                 return true;
             }
-            self.shows_all_running = folded == Some(false);
+            self.line_state.shows_all_running = folded == Some(false);
         }
         if folded == Some(self.is_folded(key)) {
             return false;
@@ -643,7 +653,7 @@ impl UnitListing {
         if !self.toggled.remove(key) {
             self.toggled.insert(key.clone());
         }
-        self.lines_for = None;
+        self.line_state.made_for = None;
         true
     }
 
@@ -674,7 +684,7 @@ impl UnitListing {
         } = settings;
         (self.filter, self.sort, self.is_reversed, self.grouping) =
             (filter, sort, is_reversed, grouping);
-        (self.toggled, self.lines_for) = (toggled, None);
+        (self.toggled, self.line_state.made_for) = (toggled, None);
     }
 
     /// The innermost group of a unit, if it has a heading.
