@@ -17,7 +17,7 @@ const US_ONLY_FACTOR: f64 = 1.1;
 pub const USUAL_RATIOS: [f64; 3] = [0.1, 1.25, 5.0];
 
 /// The syntax of an entry in the settings.
-pub const ENTRY_SYNTAX: &str =
+pub(crate) const ENTRY_SYNTAX: &str =
     "MODEL input:USD output:USD [cache_read:USD] [write_5m:USD] [write_1h:USD] [web_search:USD]";
 
 /// Prices of a million tokens in US dollars.
