@@ -139,6 +139,43 @@ fn a_session_resumed_under_another_id_is_one_unit() {
 }
 
 #[test]
+fn repeated_lines_of_several_agents_set_aside_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let line = |kind: &str, uuid: &str, parent: &str, is_sidechain: bool| {
+        format!(
+            r#"{{"type":"{kind}","sessionId":"s","uuid":"{uuid}","parentUuid":"{parent}","isSidechain":{is_sidechain},"message":{{"role":"{kind}","id":"m-{uuid}","content":[{{"type":"text","text":"text of {uuid}"}}]}}}}"#
+        )
+    };
+    let begin = [
+        line("user", "a", "", false),
+        line("assistant", "b", "a", false),
+        line("user", "sa", "", true),
+        line("assistant", "sb", "sa", true),
+        line("user", "c", "b", false),
+        line("assistant", "d", "c", false),
+    ];
+    let end = [
+        line("user", "e", "d", false),
+        line("assistant", "f", "e", false),
+        line("user", "g", "f", false),
+        line("assistant", "h", "g", false),
+    ];
+    let counted = |lines: &[String]| {
+        fs::write(&path, lines.join("\n")).unwrap();
+        let (timeline, _) = replay(&path);
+        let units = timeline.view().state.units.iter();
+        let turns: Vec<u32> = units
+            .map(|unit| unit.latest().unwrap().counts.turns)
+            .collect();
+        (turns, prompts(timeline.view()))
+    };
+    let repeated = [&begin[..], &begin[1..5], &end[..]].concat();
+    let once = [&begin[..], &end[..]].concat();
+    assert_eq!(counted(&repeated), counted(&once));
+}
+
+#[test]
 fn a_copy_that_begins_with_the_open_file_replaces_the_first() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.jsonl");

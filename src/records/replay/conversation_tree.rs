@@ -521,7 +521,16 @@ impl Nodes {
         Ok(turns)
     }
 
-    /// Lines in a row with the same state. The first of those that belong together has the reason of all of them.
+    /// True if a line certainly belongs to the same unit as the one before it. Lines of sub-agents may be those of
+    /// several.
+    fn is_of_one_unit(&self, index: usize) -> bool {
+        let is_main = |at: usize| !self.nodes[at].is_sidechain;
+        index.checked_sub(1).is_some_and(|before| {
+            is_main(before) && is_main(index) && self.sessions[before] == self.sessions[index]
+        })
+    }
+
+    /// Lines in a row of one unit with the same state. The first of those that belong together has the reason of all of them.
     fn runs(&self, file: &Arc<File>, states: &[NodeState]) -> io::Result<Vec<SetAside>> {
         let turns = self.turns(file, states)?;
         let mut runs: Vec<SetAside> = Vec::new();
@@ -554,7 +563,8 @@ impl Nodes {
             match runs.last_mut() {
                 Some(last)
                     if reason == SetAsideReason::Continued
-                        && last.first + u64::from(last.lines) == index as u64 =>
+                        && last.first + u64::from(last.lines) == index as u64
+                        && self.is_of_one_unit(index) =>
                 {
                     last.lines += 1;
                 }

@@ -545,10 +545,11 @@ impl SessionMerger {
             Some(_) => LineLinks::default(),
             None => serde_json::from_slice(&line.bytes).unwrap_or_default(),
         };
-        let before = line.agent.as_deref().or(links.parent_uuid.as_deref());
-        let known = before
-            .and_then(|before| self.inline_units.get(before))
-            .cloned();
+        // A repeated line belongs to the unit of the first one.
+        let known = [&line.agent, &links.parent_uuid, &links.uuid]
+            .into_iter()
+            .flatten()
+            .find_map(|id| self.inline_units.get(id).cloned());
         let unit = known.unwrap_or_else(|| {
             let number = (self.inline_count + 1).to_string();
             let name = if self.inline_count < MAX_AGENTS {
