@@ -275,6 +275,7 @@ impl Fold {
             }
         }
         self.interrupt_waiting_units(view, emit);
+        view.state.is_closed = true;
     }
 
     /// Ends an attempt that has no verdict when its tape or capture ends. Session files contain no result, so the

@@ -62,8 +62,8 @@ pub struct RunState {
     pub spent_usd: f64,
     pub limits: LimitState,
     pub workers: RunWorkers,
-    /// True after a request to drain or stop the run.
-    pub is_stopping: bool,
+    /// True once the source has ended and its open rows are closed.
+    pub is_closed: bool,
     pub publication: Publication,
     /// The end of the run, if the tape contains it.
     pub ended: Option<RunEnded>,
@@ -84,9 +84,11 @@ pub struct RunInputs {
     pub env_passed: Arc<[Arc<str>]>,
 }
 
-/// What limits do to a run.
+/// What limits and people do to a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LimitState {
+    /// True after a request to drain or stop the run.
+    pub is_stopping: bool,
     /// True while a person pauses the run.
     pub is_paused: bool,
     /// Time at which the pause began.
@@ -99,8 +101,8 @@ pub struct LimitState {
     pub throttling: Option<Throttling>,
 }
 
-/// Distinguishes two states of one source: numbers of entries, units, and silent units.
-pub type StateVersion = (u64, usize, u32);
+/// Distinguishes two states of one source: numbers of entries, units, and silent units, and whether its rows are closed.
+pub type StateVersion = (u64, usize, u32, bool);
 
 impl RunState {
     /// The unit with this key, if the run has it.
@@ -117,7 +119,7 @@ impl RunState {
     }
 
     pub fn version(&self) -> StateVersion {
-        (self.entries, self.units.len(), self.silent)
+        (self.entries, self.units.len(), self.silent, self.is_closed)
     }
 
     /// Results of prior runs for a unit.

@@ -25,7 +25,7 @@ pub(super) fn retry(model: &ScreenModel, run_view: &RunView, unit: &UnitState) -
             unit.key,
             unit.status_text()
         )),
-        UnitStatus::Queued if run_view.state.is_stopping => Some(format!(
+        UnitStatus::Queued if run_view.state.limits.is_stopping => Some(format!(
             "{} cannot start: the run is ending; retry it afterwards",
             unit.key
         )),

@@ -510,7 +510,7 @@ fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
         "this is a recorded run; nothing can be stopped".to_owned()
     } else if unit.status.is_finished() {
         format!("{} has ended: {}", unit.key, unit.status_text())
-    } else if unit.status == UnitStatus::Queued && run_view.state.is_stopping {
+    } else if unit.status == UnitStatus::Queued && run_view.state.limits.is_stopping {
         format!("{} cannot start: the run is ending", unit.key)
     } else {
         return Ok(());

@@ -340,7 +340,7 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
                 end.outcome.as_str(),
             )
         }
-        None if totals.active_units() > 0 && state.is_stopping => (
+        None if totals.active_units() > 0 && state.limits.is_stopping => (
             StyleRole::Waiting,
             glyphs.status(UnitStatus::Waiting),
             "stopping",

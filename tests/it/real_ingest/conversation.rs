@@ -268,13 +268,12 @@ fn questions_and_plans_are_answered_on_the_screen() {
         ApiTurn::answer("All asked."),
     ])]);
     let mut terminal = TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "ask me"]);
-    terminal.sees(&["the model asks you"]);
-    terminal.sees(&["Which format?"]);
+    terminal.sees(&["the model asks you: Which format?"]);
     terminal.sees(&["1 Table"]);
     terminal.press("2\r12\r");
-    terminal.sees(&["Which name?"]);
+    terminal.sees(&["the model asks you: Which name?"]);
     terminal.press("soMy own\r");
-    terminal.sees(&["Which colour?"]);
+    terminal.sees(&["the model asks you: Which colour?"]);
     terminal.press("dno colours\r");
     terminal.sees(&["All asked."]);
     terminal.sees(&["✓ done"]);

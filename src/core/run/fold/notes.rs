@@ -150,7 +150,7 @@ impl Fold {
                 {
                     view.state.time_ended.0 += at.since(ended.at).0;
                 }
-                view.state.is_stopping = false;
+                view.state.limits.is_stopping = false;
                 if let Some(unit) =
                     self.attempt_waiting(view, entry, None, UnitStatus::Queued, emit)
                 {

@@ -29,7 +29,7 @@ impl Fold {
     ) {
         match entry.scope {
             EntryScope::Run => {
-                view.state.is_stopping = true;
+                view.state.limits.is_stopping = true;
                 let latest = view.state.units.iter().filter_map(UnitState::latest);
                 for attempt in
                     latest.filter(|attempt| attempt.verdict.is_none() && how != StopMode::Drain)

@@ -254,6 +254,17 @@ fn billed(number: u32, release: &str, resume: Option<&str>, cost: f64) -> Vec<Re
 }
 
 #[test]
+fn closed_rows_are_another_version() {
+    let open = played(timeline(a_run(), 1, false).with_open_end(true));
+    let mut closed = played(timeline(a_run(), 1, false));
+    let version = closed.view().state.version();
+    assert_eq!(version.0, open.view().state.version().0);
+    assert_ne!(version, open.view().state.version());
+    closed.seek(1).unwrap();
+    assert!(!closed.view().state.is_closed);
+}
+
+#[test]
 fn prior_session_cost_is_not_counted_again() {
     let cents = |cost: Option<f64>| cost.map(|cost| (cost * 100.0).round() as u32);
     let costs = |release: &str, resume: Option<&str>| -> Vec<u32> {

@@ -32,14 +32,14 @@ pub(crate) struct LanesPage {
 impl LanesPage {
     /// Computes the lanes again if the run has changed.
     pub(super) fn update(&mut self, run_view: &RunView, body: Rect) {
-        let (entries, units, silent) = run_view.state.version();
+        let (entries, units, silent, is_closed) = run_view.state.version();
         let entries = if self.lanes.attempts.len() > MANY_ATTEMPTS {
             0
         } else {
             entries
         };
         let seen = (
-            (entries, units, silent),
+            (entries, units, silent, is_closed),
             run_view.state.clock.0 / REFRESH_INTERVAL_MS,
         );
         if self.seen != Some(seen) {
