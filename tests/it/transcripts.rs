@@ -367,6 +367,40 @@ fn branches_that_were_taken_back_do_not_count() {
     assert_eq!(counts(timeline.view()), (2, 0, 12));
 }
 
+#[test]
+fn reported_total_covers_the_sub_agents_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = |second: u32, agent: Option<&str>| {
+        let agent = agent.map_or_else(String::new, |agent| {
+            format!(r#""isSidechain":true,"agentId":"{agent}","#)
+        });
+        format!(
+            r#"{{"type":"assistant","uuid":"a{second}","sessionId":"s",{agent}"timestamp":"2026-01-01T00:00:{second:02}.000Z","message":{{"id":"m{second}","model":"claude-sonnet-4-5","role":"assistant","content":[{{"type":"text","text":"x"}}],"stop_reason":"end_turn","usage":{{"output_tokens":1000000}}}}}}"#
+        )
+    };
+    let total = r#"{"type":"cost-state","sessionId":"s","totalCostUSD":20}"#;
+    let path = dir.path().join("s.jsonl");
+    let agents = dir.path().join("s/subagents");
+    fs::create_dir_all(&agents).unwrap();
+    let shown = |main: &[&str], before: bool, after: bool| {
+        fs::write(&path, main.join("\n")).unwrap();
+        for (agent, second, exists) in [("x", 1, before), ("y", 9, after)] {
+            let file = agents.join(format!("agent-{agent}.jsonl"));
+            match exists {
+                true => fs::write(file, message(second, Some(agent))).unwrap(),
+                false => drop(fs::remove_file(file)),
+            }
+        }
+        let state = replay(&path).0.view().state.clone();
+        state.cost_figure().to_string()
+    };
+    let (first, last) = (message(2, None), message(10, None));
+    assert_eq!(shown(&[&first], true, false), "~$30.00");
+    assert_eq!(shown(&[&first, total], true, false), "$20.00");
+    assert_eq!(shown(&[&first, total], true, true), "~$35.00");
+    assert_eq!(shown(&[&first, total, &last], true, true), "~$50.00");
+}
+
 /// A session file that is too large to be read before its beginning is shown: it has repeated lines and a branch that was
 /// taken back in its beginning, and a sub-agent if `has_agent`.
 pub(crate) fn large_session(dir: &Path, has_agent: bool) -> PathBuf {

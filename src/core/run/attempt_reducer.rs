@@ -166,6 +166,11 @@ impl AttemptReducer {
         self.cost.cost().or_else(of_messages)
     }
 
+    /// True if the agent reported a total, and not only the costs of messages.
+    pub(in crate::run) fn has_total(&self) -> bool {
+        self.cost.cost().is_some()
+    }
+
     /// The reported cost and an estimate of the messages since then; `None` if there are none, or if the price of one is
     /// unknown.
     fn estimated_usd(&self) -> Option<f64> {

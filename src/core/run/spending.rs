@@ -59,16 +59,18 @@ pub struct CostFigure {
 impl CostFigure {
     /// The cost of these attempts together; unknown without attempts.
     pub fn of<'a>(attempts: impl Iterator<Item = &'a AttemptState> + Clone) -> Self {
-        // The cost that a session reports includes its sub-agents, its estimate does not.
+        // The cost that a session reports includes the sub-agents before it, its estimate does not.
         let covers_sub_agents = attempts
             .clone()
             .any(|attempt| attempt.counts.cost_usd.is_some() && !attempt.setup.is_cost_included);
         let mut sum = Self::default();
         for attempt in attempts {
-            let (counts, is_included) = (&attempt.counts, attempt.setup.is_cost_included);
+            let (counts, setup) = (&attempt.counts, &attempt.setup);
             match counts.estimated_usd.or(counts.cost_usd) {
-                None => sum.is_partial |= !is_included,
-                Some(_) if is_included && covers_sub_agents && counts.cost_usd.is_none() => {}
+                None => sum.is_partial |= !setup.is_cost_included,
+                Some(_)
+                    if setup.is_cost_reported && covers_sub_agents && counts.cost_usd.is_none() => {
+                }
                 Some(cost) => {
                     sum.usd = sum_costs(sum.usd.into_iter().chain([cost]));
                     sum.is_estimate |= counts.estimated_usd.is_some();
@@ -355,10 +357,12 @@ mod tests {
             text(&[attempt(None, Some(1.5), false), attempt(None, None, false)]),
             "≥ ~$1.50"
         );
-        assert_eq!(
-            text(&[attempt(Some(1.0), None, false), sub_agent.clone()]),
-            "$1.00"
-        );
+        let total = attempt(Some(1.0), None, false);
+        assert_eq!(text(&[total.clone(), sub_agent.clone()]), "~$1.25");
+        let mut covered = sub_agent.clone();
+        covered.setup.is_cost_reported = true;
+        assert_eq!(text(&[total, covered.clone()]), "$1.00");
+        assert_eq!(text(&[covered]), "~$0.25");
         assert_eq!(
             text(&[attempt(None, Some(1.0), false), sub_agent]),
             "~$1.25"

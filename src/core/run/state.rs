@@ -428,6 +428,8 @@ pub struct AttemptSetup {
     pub model_usage: Option<Arc<Vec<ModelSpending>>>,
     /// True for a sub-agent of a session: its cost is a part of the session's.
     pub is_cost_included: bool,
+    /// True for a sub-agent that began before its session reported a total.
+    pub is_cost_reported: bool,
     /// Milliseconds from the start to the first text, thinking or call of the model; at least 1.
     pub first_output_ms: Option<NonZeroU32>,
 }

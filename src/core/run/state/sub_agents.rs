@@ -18,6 +18,8 @@ pub struct SubAgentCalls {
     results: BTreeMap<Arc<str>, (AttemptId, usize, Seq)>,
     /// The agents of attempts.
     agents: BTreeMap<u32, Arc<str>>,
+    /// True if some attempt is the work of a sub-agent.
+    pub(in crate::run) has_attempts: bool,
 }
 
 impl SubAgentCalls {

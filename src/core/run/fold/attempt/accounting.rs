@@ -38,6 +38,24 @@ impl AttemptFold {
         let known = std::mem::replace(&mut self.attempt(view).counts, counts);
         view.state.spent_usd +=
             counts.cost_usd.unwrap_or_default() - known.cost_usd.unwrap_or_default();
+        if self.reducer.has_total() && counts.cost_usd > known.cost_usd {
+            self.cover_sub_agents(view);
+        }
+    }
+
+    /// The session reported a total, which includes its sub-agents so far.
+    fn cover_sub_agents(&self, view: &mut RunView) {
+        if !view.sub_agents.has_attempts || self.attempt(view).setup.is_cost_included {
+            return;
+        }
+        let attempts = view
+            .state
+            .units
+            .iter_mut()
+            .flat_map(|unit| &mut unit.attempts);
+        for attempt in attempts.filter(|attempt| attempt.setup.is_cost_included) {
+            attempt.setup.is_cost_reported = true;
+        }
     }
 
     /// Stores the error of the first failure. The end of the attempt replaces it by the one that decided.

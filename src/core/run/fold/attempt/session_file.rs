@@ -62,6 +62,7 @@ impl AttemptFold {
         if line.is_sidechain && entry.scope != EntryScope::BySession {
             let setup = &mut self.attempt(view).setup;
             let is_first = !std::mem::replace(&mut setup.is_cost_included, true);
+            view.sub_agents.has_attempts = true;
             if let Some(agent) = line.agent_id.as_deref().filter(|_| is_first) {
                 view.sub_agents.add_agent(self.id, agent);
             }
