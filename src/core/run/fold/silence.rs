@@ -20,25 +20,50 @@ use crate::{
 pub(crate) const DEFAULT_SILENCE_AFTER: Millis = Millis(60_000);
 pub(super) const MIN_SILENCE_AFTER: Millis = Millis(1_000);
 
+/// How much longer than the setting a silence may become normal.
+const MAX_PATIENCE: u64 = 5;
+
 /// Maximum number of open requests that are tracked; the attempt machine refuses more.
 const OPEN_REQUESTS: usize = 1024;
 
 /// State of the silence detection that is kept between entries.
 #[derive(Clone, Debug)]
 pub(super) struct SilenceTracker {
-    pub(super) after: Millis,
+    /// The length in the settings of the run.
+    after: Millis,
+    /// From when on an attempt counts as silent: longer than the setting once agents have written again after silences.
+    patience: Millis,
     /// When running attempts must be checked; each attempt is queued once.
     due: BinaryHeap<Reverse<(Millis, u32)>>,
-    silent_attempts: Vec<AttemptId>,
+    /// With the time at which each became silent.
+    silent_attempts: Vec<(AttemptId, Millis)>,
 }
 
 impl Default for SilenceTracker {
     fn default() -> Self {
         Self {
             after: DEFAULT_SILENCE_AFTER,
+            patience: DEFAULT_SILENCE_AFTER,
             due: BinaryHeap::new(),
             silent_attempts: Vec::new(),
         }
+    }
+}
+
+impl SilenceTracker {
+    /// Applies the setting of the tape.
+    pub(super) fn set_after(&mut self, after: Millis) {
+        (self.after, self.patience) = (after, after);
+    }
+
+    /// An agent wrote again after a silence: half more than that is normal in this run.
+    fn learn(&mut self, silence: Millis) {
+        if silence < self.after {
+            return;
+        }
+        let most = self.after.0.saturating_mul(MAX_PATIENCE);
+        let normal = silence.0.saturating_add(silence.0 / 2).min(most);
+        self.patience = self.patience.max(Millis(normal));
     }
 }
 
@@ -138,7 +163,7 @@ impl Fold {
 
     pub(super) fn start_silence_watch(&mut self, attempt_id: AttemptId, at: Millis) {
         self.silence_tracker.due.push(Reverse((
-            later(at, self.silence_tracker.after),
+            later(at, self.silence_tracker.patience),
             attempt_id.0,
         )));
     }
@@ -151,7 +176,7 @@ impl Fold {
         (due, now): (Millis, Millis),
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let after = self.silence_tracker.after;
+        let after = self.silence_tracker.patience;
         let fold = &self.attempts[attempt_id.0 as usize];
         let attempt = fold.attempt(view);
         if attempt.verdict.is_some() || attempt.ended_at.is_some() {
@@ -175,7 +200,7 @@ impl Fold {
         let text = format!("no output for {after}");
         fold.emit_status(due, UnitStatus::Silent, Some(&text), emit);
         let unit = Some(fold.key.clone());
-        self.silence_tracker.silent_attempts.push(attempt_id);
+        self.silence_tracker.silent_attempts.push((attempt_id, due));
         count(&mut view.state, self.silence_tracker.silent_attempts.len());
         let seq = Seq(view.state.entries.saturating_sub(1));
         self.push_message(
@@ -192,23 +217,23 @@ impl Fold {
 
     /// Reverts silence that began after `now`, all of it since the last entry.
     fn undo_silence_after(&mut self, view: &mut RunView, now: Millis) {
-        let after = self.silence_tracker.after;
         let mut undone = Vec::new();
         let attempts = &self.attempts;
-        self.silence_tracker.silent_attempts.retain(|attempt_id| {
-            let fold = &attempts[attempt_id.0 as usize];
-            let since = fold.attempt(view).silent_since.unwrap_or_default();
-            let stays = later(since, after) <= now;
-            if !stays {
-                fold.attempt(view).live.is_silent = false;
-                let status = &mut fold.unit(view).status;
-                if *status == UnitStatus::Silent {
-                    *status = UnitStatus::Running;
+        self.silence_tracker
+            .silent_attempts
+            .retain(|(attempt_id, silent_at)| {
+                let fold = &attempts[attempt_id.0 as usize];
+                let stays = *silent_at <= now;
+                if !stays {
+                    fold.attempt(view).live.is_silent = false;
+                    let status = &mut fold.unit(view).status;
+                    if *status == UnitStatus::Silent {
+                        *status = UnitStatus::Running;
+                    }
+                    undone.push(Reverse((*silent_at, attempt_id.0)));
                 }
-                undone.push(Reverse((later(since, after), attempt_id.0)));
-            }
-            stays
-        });
+                stays
+            });
         if self.message_count == view.messages.len() {
             view.messages
                 .truncate(self.message_count - undone.len().min(self.message_count));
@@ -265,6 +290,7 @@ impl Fold {
         let Some(silence) = self.clear_silence(view, attempt_id, entry.at) else {
             return;
         };
+        self.silence_tracker.learn(silence);
         let text = format!("output again after {silence}");
         let fold = &self.attempts[attempt_id.0 as usize];
         let unit = fold.unit(view);
@@ -303,7 +329,7 @@ impl Fold {
             .silence_tracker
             .silent_attempts
             .iter()
-            .position(|silent| *silent == attempt_id)?;
+            .position(|(silent, _)| *silent == attempt_id)?;
         self.silence_tracker.silent_attempts.swap_remove(place);
         count(&mut view.state, self.silence_tracker.silent_attempts.len());
         let attempt = self.attempts[attempt_id.0 as usize].attempt(view);

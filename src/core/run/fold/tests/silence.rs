@@ -126,7 +126,7 @@ fn silence_begins_after_a_minute_and_ends_with_output() {
             "166 output again after 2m 36s"
         ]
     );
-    assert_eq!(clock.status_at(300), UnitStatus::Silent, "a second time");
+    assert_eq!(clock.status_at(400), UnitStatus::Silent, "a second time");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn agent_that_waits_for_us_is_not_silent() {
     clock.out(700, ASKS);
     clock.out(710, CANCELS);
     assert_eq!(
-        clock.status_at(770),
+        clock.status_at(860),
         UnitStatus::Silent,
         "it waits no longer"
     );
@@ -225,6 +225,23 @@ fn going_back_in_time_undoes_a_silence() {
         (UnitStatus::Running, 0)
     );
     assert_eq!(clock.status_at(120), UnitStatus::Silent);
+}
+
+#[test]
+fn silences_that_end_by_themselves_become_normal() {
+    let mut clock = FoldHarness::new();
+    assert_eq!(clock.status_at(70), UnitStatus::Silent);
+    clock.out(80, TEXT);
+    // Half more than the 80 seconds.
+    assert_eq!(clock.status_at(199), UnitStatus::Running);
+    assert_eq!(clock.status_at(200), UnitStatus::Silent);
+    clock.out(10_080, TEXT);
+    assert_eq!(clock.status_at(10_379), UnitStatus::Running);
+    assert_eq!(clock.status_at(10_380), UnitStatus::Silent);
+    assert_eq!(clock.log().len(), 5);
+    // An earlier moment undoes only what came after it.
+    assert_eq!(clock.status_at(10_100), UnitStatus::Running);
+    assert_eq!(clock.log().len(), 4);
 }
 
 #[test]
