@@ -37,6 +37,12 @@ fn special_part_first(reason: &str) -> Cow<'_, str> {
     {
         return what.into();
     }
+    if let Some((with, finding)) = reason
+        .strip_prefix("its changes are no longer valid")
+        .and_then(|rest| rest.split_once(": "))
+    {
+        return format!("{finding} (no longer valid{with})").into();
+    }
     let moved = || {
         let rest = reason.strip_prefix("Claude Code query ")?;
         if let Some(rest) = rest.strip_prefix("returned no result message (") {
@@ -46,11 +52,40 @@ fn special_part_first(reason: &str) -> Cow<'_, str> {
                 None => format!("no result: {end}"),
             });
         }
-        let (label, text) = rest.strip_prefix("failed (")?.split_once("): ")?;
-        Some(format!("{text} ({label})"))
+        Some(match rest.strip_prefix("failed (")?.split_once("): ") {
+            Some((label, text)) => format!("{text} ({label})"),
+            None => format!("query {rest}"),
+        })
     };
-    moved().map_or(Cow::Borrowed(reason), Cow::Owned)
+    let known = || {
+        let (beginning, label) = COMMON_BEGINNINGS
+            .iter()
+            .find(|(beginning, _)| reason.starts_with(beginning))?;
+        Some(format!("{} ({label})", &reason[beginning.len()..]))
+    };
+    moved()
+        .or_else(known)
+        .map_or(Cow::Borrowed(reason), Cow::Owned)
 }
+
+/// How many reasons begin, and the words for it behind what follows.
+const COMMON_BEGINNINGS: [(&str, &str); 9] = [
+    ("Claude Code query failed: ", "query failed"),
+    ("Claude Code could not be started: ", "not started"),
+    ("Claude Code did not start: ", "not started"),
+    ("Claude Code runtime isolation failed: ", "isolation failed"),
+    ("the tape could not be written: ", "tape not written"),
+    (
+        "its changes could not be saved as a patch: ",
+        "patch not saved",
+    ),
+    (
+        "wiki references target missing page(s): ",
+        "missing wiki pages",
+    ),
+    ("validation failed for: ", "validation failed"),
+    ("textual conflict in ", "textual conflict"),
+];
 
 impl RunState {
     /// Returns the verdict that applies to a unit: that of its newest attempt, or of the patch of a prior run. `None`
@@ -163,25 +198,120 @@ impl RunState {
 mod tests {
     use super::*;
 
-    #[test]
-    fn reason_begins_with_what_is_special() {
-        let shown = [
+    /// Reasons of every cause, and what distinguishes them from others of it.
+    const REASONS: &[(&str, &str)] = &[
+        (
             "Claude Code query returned no result message (exit code 137): node: out of memory",
+            "node: out of memory (exit code 137)",
+        ),
+        (
             "Claude Code query returned no result message (ended by SIGKILL)",
-            "Claude Code query failed (api_error): API Error: 400 no",
+            "no result: ended by SIGKILL",
+        ),
+        (
+            "Claude Code query failed (api_error): API Error: 400 no such option",
+            "API Error: 400 no such option",
+        ),
+        ("Claude Code query failed: Overloaded", "Overloaded"),
+        (
             "Claude Code query failed (prompt_too_long)",
+            "prompt_too_long",
+        ),
+        (
+            "Claude Code query failed (error_during_execution): You've hit your 5-hour limit",
+            "You've hit your 5-hour limit",
+        ),
+        (
+            "Claude Code query failed (api_error): Invalid API key · Please run /login",
+            "Invalid API key",
+        ),
+        ("Claude Code was interrupted (aborted_tools)", "interrupted"),
+        (
+            "Claude Code ended before it was done (aborted)",
+            "ended before it was done",
+        ),
+        (
+            "Claude Code could not be started: No such file or directory (os error 2)",
+            "No such file or directory",
+        ),
+        (
+            "Claude Code did not start: its release is not supported",
+            "its release is not supported",
+        ),
+        (
+            "Claude Code runtime isolation failed: tools=Bash,mcp__other__x",
+            "tools=Bash,mcp__other__x",
+        ),
+        (
+            "Claude Code wrote nothing for 5m (silence timeout)",
+            "wrote nothing for 5m",
+        ),
+        (
+            "Claude Code wrote a line longer than 64 MiB",
+            "a line longer",
+        ),
+        (
+            "Claude Code stopped reading: more than 1 MiB of input is unread",
+            "stopped reading",
+        ),
+        (
+            "the attempt took longer than 30m (unit timeout)",
+            "longer than 30m",
+        ),
+        (
+            "a call waited for a decision for 1h (approval timeout)",
+            "waited for a decision",
+        ),
+        ("stopped before it was done", "stopped"),
+        (
+            "the tape could not be written: No space left on device",
+            "No space left on device",
+        ),
+        (
+            "prompt too large for WorkUnit a: 240001 chars exceeds 240000",
+            "prompt too large",
+        ),
+        ("the model wrote no message", "no message"),
+        (
+            "read none of its raw files and decided nothing",
+            "read none of its raw files",
+        ),
+        (
+            "2 of 3 raw files unread: a.md, b.md",
+            "2 of 3 raw files unread",
+        ),
+        (
             "1 tool call(s) failed during WorkUnit a",
-        ]
-        .map(special_part_first);
-        assert_eq!(
-            shown,
-            [
-                "node: out of memory (exit code 137)",
-                "no result: ended by SIGKILL",
-                "API Error: 400 no (api_error)",
-                "Claude Code query failed (prompt_too_long)",
-                "1 tool call(s) failed",
-            ]
-        );
+            "1 tool call(s) failed",
+        ),
+        (
+            "wiki references target missing page(s): orders -> churn",
+            "orders -> churn",
+        ),
+        (
+            "validation failed for: semantic-layer/wh/orders.yaml: no column `amount`",
+            "semantic-layer/wh/orders.yaml",
+        ),
+        (
+            "textual conflict in wiki/global/orders.md with docs-a",
+            "wiki/global/orders.md",
+        ),
+        (
+            "its changes are no longer valid with the changes of docs-a: orders: no column `amount`",
+            "orders: no column `amount`",
+        ),
+        (
+            "its changes could not be saved as a patch: Permission denied",
+            "Permission denied",
+        ),
+    ];
+
+    #[test]
+    fn reasons_show_what_distinguishes_them_in_40_columns() {
+        for (reason, distinguishing) in REASONS {
+            let shown = special_part_first(reason);
+            let cut: String = shown.chars().take(39).collect();
+            assert!(cut.contains(distinguishing), "{cut:?}: {distinguishing:?}");
+        }
     }
 }
