@@ -37,6 +37,8 @@ pub struct ReviewState {
     pub is_waiting: bool,
     /// True once a person ended it: units that can start make the changes again that were sent back.
     pub is_finished: bool,
+    /// Units that make changes again and have not begun.
+    pub(super) sent_back: Vec<UnitKey>,
     /// True once its result is saved.
     pub is_saved: bool,
     /// What the decisions of each command replaced, in order; only the last one may be empty.

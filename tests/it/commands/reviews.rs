@@ -1067,6 +1067,19 @@ fn resumed_run_keeps_the_decisions_of_its_review() {
 
 #[test]
 fn feedback_survives_the_end_of_the_attempt_that_it_started() {
+    resumes_with_feedback(None);
+}
+
+#[test]
+fn feedback_survives_an_end_before_its_attempt_has_started() {
+    for note in ["attempt_started", "retry_requested"] {
+        resumes_with_feedback(Some(note));
+    }
+}
+
+/// Sends a page back, kills the run while the unit works again, and resumes it. `end` is the first note that was not
+/// recorded any longer.
+fn resumes_with_feedback(end: Option<&str>) {
     let (place, claude) = place();
     run(&place, &claude);
     let good = NAMES.map(part).concat();
@@ -1099,6 +1112,15 @@ fn feedback_survives_the_end_of_the_attempt_that_it_started() {
     assert_eq!(running.end().code, None);
     #[cfg(target_os = "linux")]
     place.wait_until_no_process_left();
+    if let Some(note) = end {
+        let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
+        let tape = runs.map(|run| run.unwrap().path()).max().unwrap();
+        let tape = tape.join("tape.jsonl");
+        let text = fs::read_to_string(&tape).unwrap();
+        let lines = text.split_inclusive('\n');
+        let kept = lines.take_while(|line| !line.contains(&format!("\"{note}\"")));
+        fs::write(&tape, kept.collect::<String>()).unwrap();
+    }
     place.scripted_claude(&good);
     let resumed = place.run(&[
         "run",

@@ -402,10 +402,11 @@ impl Fold {
                     change: RunEvent::Resumed,
                 });
             }
-            Note::ReviewFinished { .. } => {
+            Note::ReviewFinished { sent_back } => {
                 Self::close_review(view);
                 if let Some(review) = &mut view.state.publication.review {
-                    Arc::make_mut(review).is_finished = true;
+                    let review = Arc::make_mut(review);
+                    (review.is_finished, review.sent_back) = (true, sent_back.clone());
                 }
                 view.state.publication.save_error = None;
                 view.state.publication.blocked = Arc::default();
@@ -535,11 +536,10 @@ impl Fold {
             );
             view.state.publication.unreconciled = continues.unreconciled.keys().cloned().collect();
         }
-        self.silence_tracker.after = planned
-            .silence_after_ms
-            .map_or(DEFAULT_SILENCE_AFTER, |after| {
-                Millis(after).max(MIN_SILENCE_AFTER)
-            });
+        let silence_after = planned.silence_after_ms.map(Millis);
+        self.silence_tracker.set_after(
+            silence_after.map_or(DEFAULT_SILENCE_AFTER, |after| after.max(MIN_SILENCE_AFTER)),
+        );
         view.state.planned = Some(Arc::new(planned.clone()));
         record_change(
             view,
@@ -562,6 +562,14 @@ impl Fold {
         view.state.ended = None;
         // As the engine does: the result is reviewed once its units have ended again.
         Self::close_review(view);
+        if let (EntryScope::Attempt(unit, _), Some(review)) =
+            (entry.scope, &mut view.state.publication.review)
+            && !review.sent_back.is_empty()
+        {
+            Arc::make_mut(review)
+                .sent_back
+                .retain(|sent| sent.as_str() != unit);
+        }
         merge_env_names(&mut view.state.inputs.env_passed, &started.env_passed);
         let fold = self.attempt_fold(attempt_id);
         fold.begin(view, started);

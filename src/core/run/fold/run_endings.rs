@@ -105,9 +105,17 @@ impl Fold {
         if view.state.ended.is_none() {
             self.add_lone_step(view);
         }
+        // Its result does not count: a reviewer asked for another one.
+        let review = view.state.publication.unsaved_review().cloned();
+        let is_sent_back = |unit: &UnitState| {
+            let sent_back = review.iter().flat_map(|review| &review.sent_back);
+            sent_back.into_iter().any(|sent| *sent == unit.key)
+        };
+        let was_killed = view.state.ended.is_none();
         for index in 0..view.state.units.len() {
             let unit = &view.state.units[index];
             let status = match unit.status {
+                _ if was_killed && is_sent_back(unit) => UnitStatus::Interrupted,
                 UnitStatus::Waiting => UnitStatus::Interrupted,
                 UnitStatus::Queued => status_when_withdrawn(&view.state, unit),
                 _ => continue,
