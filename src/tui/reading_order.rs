@@ -88,7 +88,7 @@ pub(crate) struct RowAddress {
 pub(crate) fn single_session(state: &RunState) -> Option<usize> {
     let is_own = |unit: &UnitState| {
         let mut attempts = unit.attempts.iter();
-        unit.attempts.is_empty() || attempts.any(|attempt| !attempt.setup.is_cost_included)
+        unit.attempts.is_empty() || attempts.any(|attempt| !attempt.setup.is_cost_included())
     };
     let mut own = state.units.iter().enumerate();
     let (unit, _) = own.find(|(_, unit)| is_own(unit))?;
@@ -104,7 +104,7 @@ impl ReadingOrder {
             .enumerate()
             .filter(|(index, _)| *index != unit)
             .flat_map(|(_, agent)| &agent.attempts)
-            .filter(|attempt| attempt.setup.is_cost_included)
+            .filter(|attempt| attempt.setup.is_cost_included())
             .filter_map(|attempt| Some((begin(run_view.rows(attempt.id))?, attempt.id)))
             .collect();
         agents.sort_by_key(|(first, _)| *first);
@@ -275,7 +275,8 @@ mod tests {
     use super::*;
     use ingestdeck_core::{
         run::state::{
-            AttemptRows, AttemptSetup, AttemptState, HoldMode, RowKind, RowOutcome, UnitStatus,
+            AttemptRows, AttemptSetup, AttemptState, CostReport, HoldMode, RowKind, RowOutcome,
+            UnitStatus,
         },
         tape::Seq,
     };
@@ -293,7 +294,10 @@ mod tests {
                 entries: Vec::new(),
             });
             let setup = AttemptSetup {
-                is_cost_included: id > 0,
+                cost_report: match id {
+                    0 => CostReport::Own,
+                    _ => CostReport::Session,
+                },
                 ..AttemptSetup::default()
             };
             let attempt = AttemptState {

@@ -346,7 +346,7 @@ pub(crate) fn cost(unit: &UnitState, now: Millis) -> String {
 /// The cost of one attempt. That of a sub-agent is included in the cost that its session reports.
 pub(crate) fn attempt_cost(attempt: &AttemptState) -> String {
     let cost = CostFigure::of_attempt(attempt);
-    if cost.usd.is_none() && attempt.setup.is_cost_included {
+    if cost.usd.is_none() && attempt.setup.is_cost_included() {
         "incl.".to_owned()
     } else {
         cost.dollars()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::state::{AttemptState, RunState, UnitState};
+use super::state::{AttemptState, CostReport, RunState, UnitState};
 use crate::{decode::ResultLine, tape::Millis, text::dollars};
 
 /// Cost and active time of a unit.
@@ -28,7 +28,7 @@ impl UnitSpending {
         for attempt in &unit.attempts {
             match attempt.counts.cost_usd {
                 Some(cost) => spent.cost = sum_costs(spent.cost.into_iter().chain([cost])),
-                None if attempt.setup.is_cost_included => {}
+                None if attempt.setup.is_cost_included() => {}
                 None => spent.partial = true,
             }
             spent.active_time.0 = spent
@@ -62,15 +62,16 @@ impl CostFigure {
         // The cost that a session reports includes the sub-agents before it, its estimate does not.
         let covers_sub_agents = attempts
             .clone()
-            .any(|attempt| attempt.counts.cost_usd.is_some() && !attempt.setup.is_cost_included);
+            .any(|attempt| attempt.counts.cost_usd.is_some() && !attempt.setup.is_cost_included());
         let mut sum = Self::default();
         for attempt in attempts {
             let (counts, setup) = (&attempt.counts, &attempt.setup);
             match counts.estimated_usd.or(counts.cost_usd) {
-                None => sum.is_partial |= !setup.is_cost_included,
+                None => sum.is_partial |= !setup.is_cost_included(),
                 Some(_)
-                    if setup.is_cost_reported && covers_sub_agents && counts.cost_usd.is_none() => {
-                }
+                    if setup.cost_report == CostReport::ReportedSession
+                        && covers_sub_agents
+                        && counts.cost_usd.is_none() => {}
                 Some(cost) => {
                     sum.usd = sum_costs(sum.usd.into_iter().chain([cost]));
                     sum.is_estimate |= counts.estimated_usd.is_some();
@@ -334,7 +335,7 @@ mod tests {
             hold_mode: HoldMode::Off,
         };
         assert!(UnitSpending::new(&unit, Millis(9)).partial);
-        unit.attempts[0].setup.is_cost_included = true;
+        unit.attempts[0].setup.cost_report = CostReport::Session;
         let spending = UnitSpending::new(&unit, Millis(9));
         assert_eq!((spending.cost, spending.partial), (None, false));
     }
@@ -344,7 +345,9 @@ mod tests {
         let attempt = |cost: Option<f64>, estimate: Option<f64>, is_included: bool| {
             let mut attempt = attempt(0, 0, Some(5), cost);
             attempt.counts.estimated_usd = estimate;
-            attempt.setup.is_cost_included = is_included;
+            if is_included {
+                attempt.setup.cost_report = CostReport::Session;
+            }
             attempt
         };
         let text = |attempts: &[AttemptState]| CostFigure::of(attempts.iter()).to_string();
@@ -360,7 +363,7 @@ mod tests {
         let total = attempt(Some(1.0), None, false);
         assert_eq!(text(&[total.clone(), sub_agent.clone()]), "~$1.25");
         let mut covered = sub_agent.clone();
-        covered.setup.is_cost_reported = true;
+        covered.setup.cost_report = CostReport::ReportedSession;
         assert_eq!(text(&[total, covered.clone()]), "$1.00");
         assert_eq!(text(&[covered]), "~$0.25");
         assert_eq!(

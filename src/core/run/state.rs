@@ -426,15 +426,29 @@ pub struct AttemptSetup {
     pub is_scripted: bool,
     /// Cost and tokens for each model, as the results report them.
     pub model_usage: Option<Arc<Vec<ModelSpending>>>,
-    /// True for a sub-agent of a session: its cost is a part of the session's.
-    pub is_cost_included: bool,
-    /// True for a sub-agent that began before its session reported a total.
-    pub is_cost_reported: bool,
+    pub cost_report: CostReport,
     /// Milliseconds from the start to the first text, thinking or call of the model; at least 1.
     pub first_output_ms: Option<NonZeroU32>,
 }
 
+/// Whose reports contain the cost of an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CostReport {
+    /// Those of its agent.
+    #[default]
+    Own,
+    /// It is the work of a sub-agent: the next ones of its session.
+    Session,
+    /// It is the work of a sub-agent, which began before the session reported its total.
+    ReportedSession,
+}
+
 impl AttemptSetup {
+    /// True for a sub-agent of a session: its cost is a part of the session's.
+    pub fn is_cost_included(&self) -> bool {
+        self.cost_report != CostReport::Own
+    }
+
     /// Cost and tokens for each model; empty until a result reports them.
     pub fn models(&self) -> &[ModelSpending] {
         self.model_usage.as_deref().map_or(&[], Vec::as_slice)

@@ -7,7 +7,7 @@ use crate::{
     actions::label::short_name,
     run::{
         attempt_reducer::AttemptReducer,
-        state::{AttemptCounts, RunView},
+        state::{AttemptCounts, CostReport, RunView},
     },
     units::error_groups::headline,
 };
@@ -45,7 +45,7 @@ impl AttemptFold {
 
     /// The session reported a total, which includes its sub-agents so far.
     fn cover_sub_agents(&self, view: &mut RunView) {
-        if !view.sub_agents.has_attempts || self.attempt(view).setup.is_cost_included {
+        if !view.sub_agents.has_attempts || self.attempt(view).setup.is_cost_included() {
             return;
         }
         let attempts = view
@@ -53,8 +53,8 @@ impl AttemptFold {
             .units
             .iter_mut()
             .flat_map(|unit| &mut unit.attempts);
-        for attempt in attempts.filter(|attempt| attempt.setup.is_cost_included) {
-            attempt.setup.is_cost_reported = true;
+        for attempt in attempts.filter(|attempt| attempt.setup.is_cost_included()) {
+            attempt.setup.cost_report = CostReport::ReportedSession;
         }
     }
 

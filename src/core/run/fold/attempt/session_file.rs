@@ -10,7 +10,7 @@ use crate::{
     },
     run::{
         EntryRef, EntryScope,
-        state::{RowKind, RowOutcome, RunView, StreamRow},
+        state::{CostReport, RowKind, RowOutcome, RunView, StreamRow},
     },
     tape::Seq,
     units::{
@@ -61,7 +61,10 @@ impl AttemptFold {
     ) {
         if line.is_sidechain && entry.scope != EntryScope::BySession {
             let setup = &mut self.attempt(view).setup;
-            let is_first = !std::mem::replace(&mut setup.is_cost_included, true);
+            let is_first = !setup.is_cost_included();
+            if is_first {
+                setup.cost_report = CostReport::Session;
+            }
             view.sub_agents.has_attempts = true;
             if let Some(agent) = line.agent_id.as_deref().filter(|_| is_first) {
                 view.sub_agents.add_agent(self.id, agent);
