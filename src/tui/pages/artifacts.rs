@@ -1,6 +1,9 @@
 //! The artifacts of the run: a list, and the document of one.
 
-use ratatui::{buffer::Buffer, layout::Position};
+use ratatui::{
+    buffer::Buffer,
+    layout::{Position, Rect},
+};
 
 use crate::{
     action::{Availability, Unavailable, UserAction, require},
@@ -84,6 +87,14 @@ impl Page for ArtifactsPage {
 
     fn len(&self, _: &SharedModel, _: &RunView) -> usize {
         self.listed.len()
+    }
+
+    fn rows_area(&self, _: &SharedModel, body: Rect) -> Rect {
+        let area = match self.document {
+            Some(_) => body,
+            None => view::split(body).0,
+        };
+        layout::inner(area)
     }
 
     fn step(&mut self, _: &mut SharedModel, _: &RunView, by: isize) {
@@ -241,10 +252,15 @@ impl Page for ArtifactsPage {
     }
 
     fn add_content(&self, scene: &ContentContext<'_>, wants: &mut CacheRequest) {
-        if let (Some(_), Some(artifact)) = (&self.document, self.selected()) {
+        let body = scene.plan.body;
+        let area = match self.document {
+            Some(_) => Some(body),
+            None => view::split(body).1,
+        };
+        if let (Some(area), Some(artifact)) = (area, self.selected()) {
             wants.document = Some(DocumentRequest {
                 content: DocumentContent::Artifact(Box::new(artifact.clone())),
-                width: layout::inner(scene.plan.body).width,
+                width: layout::inner(area).width,
             });
         }
     }

@@ -21,11 +21,45 @@ const FLAGS_WIDTH: usize = 6;
 /// Narrowest row with lines, and with writers.
 const MIN_WIDTH_WITH_LINES: usize = 70;
 const MIN_WIDTH_WITH_UNITS: usize = 90;
+/// Narrowest page with the document of the selected artifact at the right of the list.
+const MIN_WIDTH_WITH_PREVIEW: u16 = 110;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &ArtifactsPage, area: Rect, buf: &mut Buffer) {
     match &view.document {
         Some(document) => draw_document(scene, view, document, area, buf),
-        None => draw_list(scene, view, area, buf),
+        None => {
+            let (list, preview) = split(area);
+            draw_list(scene, view, list, buf);
+            if let Some(preview) = preview {
+                draw_preview(scene, view, preview, buf);
+            }
+        }
+    }
+}
+
+/// The areas of the list and, if there is room, of the document of the selected artifact.
+pub(crate) fn split(area: Rect) -> (Rect, Option<Rect>) {
+    if area.width < MIN_WIDTH_WITH_PREVIEW {
+        return (area, None);
+    }
+    let width = area.width / 2;
+    let list = Rect { width, ..area };
+    let preview = Rect {
+        x: list.right(),
+        width: area.width - width,
+        ..area
+    };
+    (list, Some(preview))
+}
+
+/// The beginning of the document of the selected artifact.
+fn draw_preview(scene: &DrawContext<'_>, view: &ArtifactsPage, area: Rect, buf: &mut Buffer) {
+    let path = view.selected().map_or("", |artifact| &artifact.path);
+    let path = text::fit_middle(path, usize::from(area.width) / 2, scene.theme.glyphs.cut);
+    let title = [(StyleRole::Text, path.as_ref())];
+    let inside = pane(scene, area, false, &title, &[], buf);
+    if let (Some(document), Some(_)) = (scene.cache.document(), view.selected()) {
+        document_view::draw(scene, document, 0, None, None, inside, buf);
     }
 }
 
