@@ -66,6 +66,8 @@ pages! {
     exit_codes = "exit-codes",
     releases = "releases",
     coming_from_ktx = "coming-from-ktx",
+    commands = "commands",
+    pictures = "pictures",
     glossary = "glossary",
     architecture = "architecture",
     attempt_loop = "attempt-loop",

@@ -10,7 +10,7 @@ use clap::Command;
 use ingestdeck::guide::PAGES;
 
 /// Largest size of the README in bytes, so that it remains an overview.
-const README_BYTES: usize = 12 * 1024;
+const README_BYTES: usize = 6 * 1024;
 
 struct Document {
     path: PathBuf,

@@ -1,9 +1,14 @@
-//! The screenshots of the README and the key table of the guide: each must match what the program draws and knows
+//! The screenshots of README and guide, and the key table: each must match what the program draws and knows
 //! today.
 //!
 //! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots` draws them again.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+    process::Command,
+};
 
 use ingestdeck_tui::{KeyOverrides, Keymap};
 
@@ -108,6 +113,106 @@ fn screenshots_match_the_rendered_screen() {
     );
 }
 
+/// The animated picture of the demo: seconds of its record, and the keys that are pressed there. A unit fails, another
+/// one is held and stepped, and the failed one is retried.
+const DEMO: &[(u32, &str)] = &[
+    (1, ""),
+    (3, ""),
+    (5, ""),
+    (7, ""),
+    (9, "ggj"),
+    (11, "ggj"),
+    (13, "ggj"),
+    (15, "gg"),
+    (18, "gg"),
+    (21, "gg"),
+    (24, "gg"),
+    (27, "gg"),
+    (29, "gg"),
+    (32, "gg"),
+    (36, "gg"),
+    (41, "gg"),
+    (44, "ggj"),
+    (46, "ggj"),
+    (48, "ggj"),
+    (50, "$"),
+];
+const SECONDS_PER_FRAME: f32 = 1.2;
+const MAX_ANIMATION_BYTES: usize = 1 << 20;
+
+/// The pictures of [`DEMO`] as one SVG. What several successive ones share is in it once.
+fn animation() -> String {
+    let pictures: Vec<String> = DEMO
+        .iter()
+        .map(|(second, keys)| {
+            let keys = format!(":{second}s<enter>{keys}");
+            drawn(&shot("", "demo", "110x30", keys.leak()))
+        })
+        .collect();
+    let head = pictures[0].lines().take(3).collect::<Vec<_>>().join("\n");
+    let mut frames: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (frame, picture) in pictures.iter().enumerate() {
+        for line in picture.lines().filter(|line| is_shape(line)) {
+            frames.entry(line).or_default().push(frame);
+        }
+    }
+    // Backgrounds are below texts, whatever the frames are.
+    let mut shapes: BTreeMap<(bool, usize, usize), Vec<&str>> = BTreeMap::new();
+    for (line, frames) in frames {
+        for shown in frames.chunk_by(|one, next| one + 1 == *next) {
+            let span = (line.starts_with("<text"), shown[0], shown[0] + shown.len());
+            shapes.entry(span).or_default().push(line);
+        }
+    }
+    let percent = |frame: usize| 100.0 * frame as f32 / DEMO.len() as f32;
+    let duration = SECONDS_PER_FRAME * DEMO.len() as f32;
+    let mut out = format!("{head}\n<style>g g{{animation:{duration:.1}s step-end infinite}}");
+    let spans: BTreeSet<(usize, usize)> = shapes.keys().map(|span| (span.1, span.2)).collect();
+    for (first, end) in spans {
+        // Where nothing is animated, the last picture is shown.
+        let still = if end == DEMO.len() {
+            "visible"
+        } else {
+            "hidden"
+        };
+        let (from, to) = (percent(first), percent(end));
+        let before = if first > 0 {
+            "0%{visibility:hidden}"
+        } else {
+            ""
+        };
+        out += &format!(
+            "\n.f{first}-{end}{{visibility:{still};animation-name:f{first}-{end}}}\
+             @keyframes f{first}-{end}{{{before}{from:.2}%{{visibility:visible}}{to:.2}%{{visibility:hidden}}}}"
+        );
+    }
+    out += "</style>\n";
+    for ((_, first, end), lines) in shapes {
+        let lines = lines.join("\n");
+        out += &format!("<g class=\"f{first}-{end}\">\n{lines}\n</g>\n");
+    }
+    out + "</g>\n</svg>\n"
+}
+
+fn is_shape(line: &str) -> bool {
+    line.starts_with("<text") || line.starts_with("<rect x")
+}
+
+#[test]
+fn animated_picture_is_the_demo_on_the_screen() {
+    let (path, drawn) = (place("screenshots/demo.svg"), animation());
+    assert!(drawn.len() <= MAX_ANIMATION_BYTES, "{} bytes", drawn.len());
+    if std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some() {
+        fs::write(path, drawn).unwrap();
+    } else {
+        let known = fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            known == drawn,
+            "screenshots/demo.svg is out of date; see the header of this file"
+        );
+    }
+}
+
 /// The markers around the table of keys in [`KEYS_PAGE`].
 const KEYS_PAGE: &str = "assets/guide/keys.md";
 const KEYS: (&str, &str) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
@@ -135,19 +240,23 @@ fn documented_keys_match_the_bindings() {
 
 #[test]
 fn every_screenshot_file_is_used() {
-    let readme = fs::read_to_string(place("README.md")).unwrap();
+    let [readme, guide] = ["README.md", "assets/guide/pictures.md"]
+        .map(|page| fs::read_to_string(place(page)).unwrap());
     for file in fs::read_dir(place("screenshots")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         let (stem, extension) = name.split_once('.').unwrap();
         assert!(
-            matches!(extension, "svg" | "png") && SHOTS.iter().any(|shot| shot.name == stem),
+            name == "demo.svg"
+                || matches!(extension, "svg" | "png") && SHOTS.iter().any(|shot| shot.name == stem),
             "{name} is unused"
         );
     }
     for shot in SHOTS {
         assert!(
-            readme.contains(&format!("screenshots/{}.", shot.name)),
-            "README does not show {}",
+            [&readme, &guide]
+                .iter()
+                .any(|page| page.contains(&format!("screenshots/{}.", shot.name))),
+            "no page shows {}",
             shot.name
         );
     }
