@@ -7,7 +7,10 @@
 mod project;
 mod warehouse;
 
-use std::{io, path::Path};
+use std::{
+    io::{self, Write as _},
+    path::Path,
+};
 
 use serde::Serialize;
 
@@ -29,7 +32,7 @@ use ingestdeck_agent::{
 };
 use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
-    text::{pluralize, size},
+    text::{self, pluralize, size},
 };
 use ingestdeck_engine::{launch::runtime, worker::protocol::WorkerJoin};
 use ingestdeck_ingest::git;
@@ -118,7 +121,11 @@ impl DoctorFinding {
             CheckResult::Fail => "FAIL",
         };
         // The second line of a text must not look like a finding.
-        writeln!(out, "{mark}  {}", self.text.replace('\n', "\n      "))
+        let rows = match output::columns() {
+            Some(columns) => text::wrap(&self.text, columns.saturating_sub(6).max(20)),
+            None => self.text.split('\n').map(str::to_owned).collect(),
+        };
+        writeln!(out, "{mark}  {}", rows.join("\n      "))
     }
 }
 
@@ -167,15 +174,37 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
     let ui = playback_output::resolve_ui(global.ui);
     let mut out = output::stdout_for(ui);
     if ui != Ui::None {
-        let written = findings
+        let mut written = findings
             .iter()
             .try_for_each(|finding| finding.write(ui == Ui::Json, &mut out));
+        if ui != Ui::Json {
+            written = written.and_then(|()| writeln!(out, "\n{}", conclusion(&findings)));
+        }
         written.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     let failed = findings
         .iter()
         .any(|finding| finding.result == CheckResult::Fail);
     Ok(if failed { Exit::Setup } else { Exit::Ok })
+}
+
+/// Whether a run can start, in one sentence.
+fn conclusion(findings: &[DoctorFinding]) -> String {
+    let count = |result| {
+        let found = findings.iter().filter(|finding| finding.result == result);
+        found.count()
+    };
+    match (count(CheckResult::Fail), count(CheckResult::Warn)) {
+        (0, 0) => "ready: `ingestdeck plan` shows the units, `ingestdeck run` runs them".into(),
+        (0, warnings) => format!(
+            "ready, with {}: `ingestdeck plan` shows the units, `ingestdeck run` runs them",
+            pluralize(warnings, "warning")
+        ),
+        (failed, _) => {
+            let checks = pluralize(findings.len(), "check");
+            format!("not ready: {failed} of {checks} failed")
+        }
+    }
 }
 
 /// Checks the workers and the NATS server of the arguments.

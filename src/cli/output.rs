@@ -15,7 +15,8 @@ mod hyperlink;
 use std::{
     borrow::Cow,
     collections::HashSet,
-    io::{self, IsTerminal as _, Stdout, StdoutLock, Write},
+    io::{self, IsTerminal, Stdout, StdoutLock, Write},
+    os::fd::AsFd,
     path::Path,
 };
 
@@ -149,9 +150,13 @@ pub(crate) fn max_width(on_terminal: usize) -> usize {
 
 /// Number of columns of the terminal on stdout; `None` if it is not a terminal, or does not report its size.
 pub(crate) fn columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout())
+    columns_of(&io::stdout())
+}
+
+fn columns_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream)
         .ok()
-        .filter(|_| is_terminal())?;
+        .filter(|_| stream.is_terminal())?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
@@ -170,8 +175,10 @@ pub(crate) fn show_progress(text: &str) {
     }
 }
 
-/// Writes a line to stderr. Ignores a closed stderr, because `eprintln!` would panic.
+/// Writes lines to stderr, on a terminal broken between words. Ignores a closed stderr, because `eprintln!` would panic.
 pub(crate) fn print_stderr(text: &str) {
+    let rows = columns_of(&io::stderr()).map(|columns| text::wrap(text, columns).join("\n"));
+    let text = rows.as_deref().unwrap_or(text);
     let _ = writeln!(EscapingWriter::text(io::stderr()), "{text}");
 }
 

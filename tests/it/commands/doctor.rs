@@ -116,6 +116,22 @@ fn doctor_fails_where_a_run_cannot_write() {
 }
 
 #[test]
+fn doctor_ends_with_its_conclusion() {
+    let (place, claude) = project();
+    commit(&place.path(""));
+    let last = |doctor: CommandOutput| doctor.stdout.lines().last().unwrap().to_owned();
+    let ask = || place.run(&["doctor", "--claude-bin", &claude]);
+    assert!(last(ask()).starts_with("ready"), "{:?}", ask());
+    fs::write(place.path(".ktx"), "").unwrap();
+    let failed = ask();
+    let checks = failed.stdout.lines().count() - 2;
+    assert_eq!(
+        last(failed),
+        format!("not ready: 1 of {checks} checks failed")
+    );
+}
+
+#[test]
 fn doctor_fails_in_a_directory_that_the_user_cannot_write() {
     let (place, claude) = project();
     // The superuser may write everywhere, so run as another user.
