@@ -160,6 +160,7 @@ pub enum UserAction {
     Bookmark,
     Bookmarks,
     Lanes,
+    LastMinutes,
     WallClock,
     CommandLine,
     Help,

@@ -18,6 +18,7 @@ pub(crate) mod inspect;
 pub(crate) mod lanes;
 pub(crate) mod log;
 pub(crate) mod reading;
+pub(crate) mod recent;
 pub(crate) mod review;
 pub(crate) mod tasks;
 pub(crate) mod transcript;

@@ -32,6 +32,7 @@ mod query;
 mod questions;
 mod quitting;
 mod reading;
+mod recent;
 mod review;
 mod screens;
 mod scripted_host;

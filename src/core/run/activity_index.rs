@@ -4,6 +4,8 @@
 //! It grows only with entries that are folded for the first time; seeking back changes nothing. It must not depend on
 //! how it is displayed.
 
+use std::ops::Range;
+
 use super::{
     activity_mark::{ActivityMark, ActivityMarks},
     state::{AttemptId, LastEntryEffects},
@@ -155,6 +157,19 @@ impl ActivityIndex {
         )
     }
 
+    /// Numbers of the entries around a time: earlier entries are before it, and later ones after it. The cost depends on
+    /// the maximum number of buckets only.
+    pub(crate) fn entries_around(&self, at: Millis) -> Range<u64> {
+        let place = usize::try_from(at.0 / self.bucket_ms).unwrap_or(usize::MAX);
+        let count = |buckets: &[ActivityBucket]| {
+            let entries = buckets.iter().map(|bucket| u64::from(bucket.entries));
+            entries.sum::<u64>()
+        };
+        let (before, rest) = self.buckets.split_at(place.min(self.buckets.len()));
+        let first = count(before);
+        first..first + count(&rest[..rest.len().min(1)])
+    }
+
     /// Returns the first failure or denial at or after the entry `seq`.
     pub fn first_problem_from(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
         let place = self
@@ -271,6 +286,19 @@ mod tests {
             let shown = activity.resample(cells);
             prop_assert_eq!(shown.len(), cells);
             prop_assert_eq!(shown.iter().map(|cell| cell.entries as usize).sum::<usize>(), times.len());
+        }
+
+        #[test]
+        fn entries_around_a_time_contain_the_first_one_from_it(times in prop::collection::vec(0..1_000_000_u64, 1..60), at in 0..1_100_000_u64) {
+            let mut activity = ActivityIndex::default();
+            let mut times = times;
+            times.sort_unstable();
+            for (seq, at) in times.iter().enumerate() {
+                activity.record(Seq(seq as u64), Millis(*at), touch(None));
+            }
+            let around = activity.entries_around(Millis(at));
+            let first = times.partition_point(|time| *time < at) as u64;
+            prop_assert!(around.start <= first && first <= around.end, "{first} in {around:?}");
         }
     }
 }

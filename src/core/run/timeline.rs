@@ -3,6 +3,8 @@
 //! Seeking back restores the nearest checkpoint and folds forward from it; nothing is undone. Checkpoints contain
 //! counts only; rows are kept and shown up to the cursor.
 
+use std::ops::Range;
+
 use super::{
     EntryRef, EntrySource, EntrySourceError, Fold, PollStatus, SinkEvent,
     activity_index::ActivityIndex,
@@ -559,6 +561,23 @@ impl Timeline {
             }),
             false => Ok(found),
         }
+    }
+
+    /// The first entry at or after a time, among those that were read; their number if all are earlier. It reads the
+    /// times of a few entries.
+    pub fn first_entry_at(&mut self, at: Millis) -> Result<Seq, EntrySourceError> {
+        let Range { mut start, mut end } = self.activity.entries_around(at);
+        while start < end {
+            let (middle, mut is_earlier) = (start.midpoint(end), false);
+            self.source.read_head(Seq(middle), 0, &mut |entry, _| {
+                is_earlier = entry.at < at;
+            })?;
+            (start, end) = match is_earlier {
+                true => (middle + 1, end),
+                false => (start, middle),
+            };
+        }
+        Ok(Seq(start))
     }
 
     /// Searches the content of the next entries of `batch`. See [`EntrySource::search`].

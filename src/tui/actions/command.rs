@@ -11,7 +11,9 @@ use crate::{
     effect::ScreenEffect,
     model::{InputPurpose, LineInput, wall_clock},
     page::ScreenModel,
-    pages::{bookmarks::actions as bookmarks, find, review::actions as review, tasks::TasksPage},
+    pages::{
+        bookmarks::actions as bookmarks, find, recent, review::actions as review, tasks::TasksPage,
+    },
     playback::Playback,
 };
 use ingestdeck_core::{
@@ -94,6 +96,16 @@ fn execute(
             Vec::new()
         }
         CommandRequest::Find(query) => find::find_in_run(model, query),
+        CommandRequest::Last(time) => {
+            match UserAction::LastMinutes.spec().is_available(model, run_view) {
+                true => {
+                    recent::show(model, time);
+                    Vec::new()
+                }
+                // The action shows why.
+                false => UserAction::LastMinutes.spec().perform(model, run_view),
+            }
+        }
         CommandRequest::Leash(calls) => match hold::subject(model, run_view) {
             Some(unit) => vec![ScreenEffect::Command(RunCommand::Leash {
                 unit: unit.key.clone(),

@@ -103,6 +103,8 @@ pub enum CommandRequest {
     Tasks,
     /// List where a text occurs in the run.
     Find(String),
+    /// List what happened in this time before the moment that is shown.
+    Last(Millis),
     /// Hold the selected unit at every so many calls.
     Leash(u32),
     /// Use the result of the selected unit.
@@ -289,6 +291,7 @@ pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         "speed" => speed(rest).map(CommandRequest::Speed),
         "find" if rest.is_empty() => Err(CommandError::Missing("find", "a text")),
         "find" => Ok(CommandRequest::Find(rest.to_owned())),
+        "last" if !rest.is_empty() => last(rest).map(CommandRequest::Last),
         "leash" if rest.is_empty() => Err(CommandError::Missing(
             "leash",
             "a number of calls, such as 5",
@@ -488,6 +491,15 @@ fn duration(text: &str) -> Result<Millis, CommandError> {
         .map_err(|_| fault())
 }
 
+/// Parses the time of `last`; a number without a unit is one of minutes. At least a second.
+fn last(text: &str) -> Result<Millis, CommandError> {
+    let time = match text.parse::<u64>() {
+        Ok(minutes) => Millis(minutes.saturating_mul(60_000)),
+        Err(_) => duration(text)?,
+    };
+    Ok(time.max(Millis(1000)))
+}
+
 /// The words that can follow, with their descriptions: keywords, then actions by name.
 fn words_after(before: &str) -> Box<dyn Iterator<Item = (&'static str, &'static str)>> {
     match before {
@@ -545,6 +557,7 @@ fn accepts_argument(before: &str, word: &str) -> bool {
                 | "speed"
                 | "find"
                 | "bookmark"
+                | "last"
                 | "model"
                 | "permission-mode"
                 | "stop-task"
@@ -607,6 +620,10 @@ mod tests {
             "bookmark",
             "bookmark why it failed",
             "bookmarks",
+            "last",
+            "last 10m",
+            "last 10",
+            "last 0s",
             "q",
             "quit",
             "retry",
@@ -657,6 +674,7 @@ mod tests {
             "until failure now",
             "break",
             "retry now",
+            "last year",
             "live 5",
             "confirm",
             "99999999999999999999h",

@@ -49,7 +49,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "all units; those that need you, not done, running, …",
         listing::cycle_filter,
     )
-    .when(listing::is_shown),
+    .when(listing::filters_units),
     change(
         UserAction::FilterText,
         "filter-text",
@@ -57,7 +57,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "only units with a name, file:… or cause:…",
         listing::type_filter,
     )
-    .when(listing::is_shown),
+    .when(listing::filters_units),
     change(
         UserAction::Sort,
         "sort",

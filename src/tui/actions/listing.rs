@@ -5,12 +5,17 @@ use crate::{
     layout::Pane,
     model::{InputPurpose, LineInput, UnitSort},
     page::ScreenModel,
-    pages::artifacts::ArtifactsPage,
+    pages::{artifacts::ArtifactsPage, recent::RecentPage},
 };
 use ingestdeck_core::run::state::RunView;
 
 pub(crate) fn is_shown(model: &ScreenModel, _: &RunView) -> Availability {
     require(model.is_bottom())
+}
+
+/// True if the filter of the table decides what is shown.
+pub(crate) fn filters_units(model: &ScreenModel, _: &RunView) -> Availability {
+    require(model.is_bottom() || model.top::<RecentPage>().is_some())
 }
 
 /// Selects the next filter of the table.

@@ -12,6 +12,7 @@ use crate::{
         bookmarks::{BookmarksPage, actions as bookmarks},
         breakpoints::BreakpointsPage,
         lanes::LanesPage,
+        recent,
     },
     playback::Playback,
 };
@@ -157,6 +158,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "slots over time: waits, critical path",
         |model, _| model.toggle(LanesPage::default()),
     ),
+    change(
+        UserAction::LastMinutes,
+        "last",
+        "last minutes",
+        "what all units did in the last minutes; `:last 10m`",
+        recent::toggle,
+    )
+    .when(recent::has_times),
     change(
         UserAction::WallClock,
         "wall-clock",

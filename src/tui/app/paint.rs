@@ -4,7 +4,12 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{App, RedrawPriority};
 use crate::{
-    cache, load, model::ClickTargets, page::DrawContext, pages, view, wide_cells::WideRows,
+    cache, load,
+    model::ClickTargets,
+    page::DrawContext,
+    pages::{self, recent::RecentPage},
+    view,
+    wide_cells::WideRows,
 };
 
 impl App {
@@ -12,6 +17,7 @@ impl App {
     /// frame is on the screen. Returns the area that keeps its content.
     pub fn paint(&mut self, buf: &mut Buffer, is_shown: bool) -> Rect {
         self.model.size = (buf.area.width, buf.area.height);
+        self.date_recent_page();
         pages::refresh(&mut self.model, self.timeline.view());
         let side_pane = self.model.side_pane(self.timeline.view());
         let is_kept = is_shown && self.frames.side_pane.is_kept(self.clock.now, side_pane);
@@ -39,6 +45,18 @@ impl App {
         self.model.mouse.targets = targets.into_targets();
         let side_pane = self.model.side_pane(self.timeline.view());
         self.frames.side_pane.finish(side_pane, is_kept)
+    }
+
+    /// Determines where the time begins that the page of the last minutes shows.
+    fn date_recent_page(&mut self) {
+        let now = self.model.playhead.time;
+        let Some(page) = self.model.top_mut::<RecentPage>() else {
+            return;
+        };
+        match self.timeline.first_entry_at(now.since(page.time)) {
+            Ok(since) => page.since = since,
+            Err(error) => self.model.toasts.show(error.to_string()),
+        }
     }
 
     /// The content of the next frame. For a kept pane next to the table, nothing is read.

@@ -417,6 +417,22 @@ impl UnitListing {
         self.filter != StatusFilter::All || !self.text.is_empty()
     }
 
+    /// What the filters leave, as ` failed "refund" only`; empty without a filter.
+    pub(crate) fn filter_words(&self) -> String {
+        if !self.is_filtered() {
+            return String::new();
+        }
+        let state = match self.filter {
+            StatusFilter::All => String::new(),
+            filter => format!(" {}", filter.label()),
+        };
+        let text = match self.text.as_str() {
+            "" => String::new(),
+            text => format!(" \"{}\"", text::printable(text, 20)),
+        };
+        format!("{state}{text} only")
+    }
+
     /// True when units are ordered by need: an explicit order replaces it.
     pub(crate) fn is_by_need(&self) -> bool {
         self.grouping == Grouping::Need && self.sort == UnitSort::Plan && !self.is_reversed

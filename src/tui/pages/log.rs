@@ -29,6 +29,15 @@ impl LogPage {
         Self(ScrollList::following())
     }
 
+    /// The log with a message selected, by its index.
+    pub(crate) fn at(selected: usize) -> Self {
+        Self(ScrollList {
+            selected,
+            seen: usize::MAX,
+            ..ScrollList::default()
+        })
+    }
+
     fn selected<'a>(&self, run_view: &'a RunView) -> Option<&'a LogMessage> {
         run_view.messages().get(self.0.selected)
     }

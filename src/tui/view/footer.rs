@@ -8,6 +8,7 @@ use crate::{
     action::UserAction,
     actions::{answer, hints, hold},
     model::{ClickAction, ConfirmQuestion, FILTER_SYNTAX, InputPurpose},
+    pages::artifacts::ArtifactsPage,
     playback::Playback,
     theme::StyleRole,
 };
@@ -23,6 +24,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(1);
     if let Some(typed) = &model.dialogs.line_input {
+        let filters_artifacts = model.top::<ArtifactsPage>().is_some();
         let ended = hold::ended_subject(model, scene.run_view, &typed.purpose);
         match &typed.purpose {
             _ if ended.is_some() => {
@@ -41,10 +43,10 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::OpenPath => pen.put(StyleRole::Key, "file or directory: "),
             InputPurpose::Reject(_) => pen.put(StyleRole::Key, "reject because (optional): "),
             InputPurpose::SendBack(_) => pen.put(StyleRole::Key, "what to change: "),
-            InputPurpose::FilterUnits if model.is_bottom() => {
-                pen.put(StyleRole::Key, "only units with: ")
+            InputPurpose::FilterUnits if filters_artifacts => {
+                pen.put(StyleRole::Key, "only artifacts with: ")
             }
-            InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only artifacts with: "),
+            InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only units with: "),
             InputPurpose::Bookmark(_) => pen.put(StyleRole::Key, "note of the bookmark: "),
         }
         // Keep the end of the typed text visible.
@@ -55,7 +57,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         pen.skip(1);
         match typed.purpose {
             InputPurpose::Search => put_match_summary(scene, &mut pen),
-            InputPurpose::FilterUnits if typed.text.is_empty() && model.is_bottom() => {
+            InputPurpose::FilterUnits if typed.text.is_empty() && !filters_artifacts => {
                 pen.put(StyleRole::Dim, FILTER_SYNTAX);
                 pen.skip(2);
             }

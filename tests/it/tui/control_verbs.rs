@@ -158,6 +158,7 @@ const VIEWS: &[&str] = &[
     "bookmark",
     "bookmarks",
     "lanes",
+    "last",
     "wall-clock",
     "command",
     "help",

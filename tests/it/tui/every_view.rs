@@ -17,7 +17,7 @@ use super::{
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
 /// Keys that open each view from the table of units.
-const VIEWS: [&str; 21] = [
+const VIEWS: [&str; 22] = [
     "",
     "<tab>z",
     "<enter>",
@@ -30,6 +30,7 @@ const VIEWS: [&str; 21] = [
     "C",
     "L",
     "gl",
+    "gm",
     "c",
     ":break failure<enter>B",
     "b<enter>'",

@@ -587,6 +587,22 @@ proptest! {
 }
 
 #[test]
+fn first_entry_at_a_time_is_found_wherever_the_cursor_is() {
+    let entries = a_run().len() as u64;
+    let mut timeline = played(timeline(a_run(), 3, false));
+    for cursor in [entries, 2] {
+        timeline.seek(cursor).unwrap();
+        // Entries are 100 ms apart.
+        for at in 0..entries * 100 + 50 {
+            let expected = at.div_ceil(100).min(entries);
+            let found = timeline.first_entry_at(Millis(at)).unwrap();
+            assert_eq!(found, Seq(expected), "{at}");
+        }
+        assert_eq!(timeline.view().state.entries, cursor);
+    }
+}
+
+#[test]
 fn seek_to_checkpoint_folds_nothing() {
     let mut timeline = timeline(a_run(), 1, false);
     timeline.seek(u64::MAX).unwrap();

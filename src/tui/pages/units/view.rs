@@ -131,17 +131,7 @@ fn title(listing: &UnitListing, marked: usize) -> Vec<(StyleRole, String)> {
         title.push((StyleRole::Match, format!(" {marked} marked")));
     }
     if listing.is_filtered() {
-        let state = if listing.filter == StatusFilter::All {
-            String::new()
-        } else {
-            format!(" {}", listing.filter.label())
-        };
-        let text = if listing.text.is_empty() {
-            String::new()
-        } else {
-            format!(" \"{}\"", text::printable(&listing.text, 20))
-        };
-        title.push((StyleRole::Paused, format!("{state}{text} only")));
+        title.push((StyleRole::Paused, listing.filter_words()));
     }
     match (listing.sort, listing.is_reversed) {
         (UnitSort::Plan, false) => {}
