@@ -17,6 +17,7 @@ mod kept_text;
 mod mouse;
 mod question;
 mod run_connection;
+mod run_results;
 mod scroll_list;
 mod search;
 mod selection;
@@ -42,11 +43,13 @@ pub(crate) use kept_text::{KeptTexts, TextPurpose, WrittenText};
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use question::{AnswerMeaning, ConfirmQuestion, QuestionAnswer, listed_keys};
 pub(crate) use run_connection::{RecordedRunName, RunConnection, SessionPage};
+pub(crate) use run_results::{RunResults, outcome_word, unfinished_units};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{
     MAX_MATCHES, PaneMatches, SearchOrigin, SearchPane, SearchState, matching_cells,
 };
 pub(crate) use side_pane::SidePane;
+pub(crate) use timeline_bounds::short_date_time;
 pub use timeline_bounds::{TimelineBounds, wall_clock};
 pub(super) use toast::ToastTopic;
 pub(crate) use toast::Toasts;
@@ -373,6 +376,21 @@ impl SharedModel {
         self.connection.is_live && self.playhead.playback != Playback::Follow
     }
 
+    /// True at the end of a recorded run of the project, whose results are then known.
+    pub(crate) fn has_results(&self, run_view: &RunView) -> bool {
+        let run = self.connection.recorded_run.as_ref();
+        run.is_some_and(|run| run.is_of_project)
+            && self.playhead.at_end
+            && run_view.state.is_closed
+            && !run_view.state.units.is_empty()
+    }
+
+    /// True while the page of units shows these results, until the user selects a unit.
+    pub(crate) fn shows_results(&self, run_view: &RunView) -> bool {
+        let view = &self.units_view;
+        view.follows_work && view.focus == Pane::Units && self.has_results(run_view)
+    }
+
     /// Withdraws the answers of a confirmation that no longer applies.
     fn withdraw_stale_question(&mut self, run_view: &RunView) {
         let is_over = |key: &UnitKey| {
@@ -518,6 +536,9 @@ impl SharedModel {
         }
         self.forecast
             .refresh(&run_view.state, &self.totals, self.playhead.time);
+        if self.has_results(run_view) {
+            self.connection.results.refresh(&run_view.state);
+        }
         self.withdraw_stale_question(run_view);
         self.drop_stale_toasts(run_view);
         if !self.is_in_past() {

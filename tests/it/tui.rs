@@ -34,6 +34,7 @@ mod quitting;
 mod reading;
 mod recent;
 mod review;
+mod run_summary;
 mod screens;
 mod scripted_host;
 mod session_screens;

@@ -280,5 +280,7 @@ fn back(model: &mut ScreenModel, run_view: &RunView) {
         model.units_view.zoom = false;
     } else {
         model.units_view.focus = Pane::Units;
+        // Without a selection, the end of a recorded run shows its results.
+        model.units_view.follows_work |= model.has_results(run_view);
     }
 }

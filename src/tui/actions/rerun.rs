@@ -6,7 +6,7 @@ use crate::{
     effect::ScreenEffect,
     forecast_text::forecast_words,
     home_choice::HomeChoice,
-    model::{ConfirmQuestion, listed_keys},
+    model::{ConfirmQuestion, listed_keys, unfinished_units},
     page::ScreenModel,
 };
 use ingestdeck_core::{
@@ -173,7 +173,7 @@ pub(super) fn ask(
 }
 
 /// Asks whether to start a run that continues this one: what succeeded is reused.
-pub(super) fn ask_resume(model: &mut ScreenModel, run_view: &RunView, places: &[usize]) {
+pub(super) fn ask_resume(model: &mut ScreenModel, run_view: &RunView) {
     let Some(run) = &model.connection.recorded_run else {
         return;
     };
@@ -183,11 +183,12 @@ pub(super) fn ask_resume(model: &mut ScreenModel, run_view: &RunView, places: &[
         "Units that succeeded with the same content are reused; the others run.".to_owned(),
         format!("Command: ingestdeck run --resume-run {}", run.short),
     ]);
-    if !places.is_empty() {
-        let units = pluralize(places.len(), "unfinished unit");
+    let unfinished = unfinished_units(&run_view.state);
+    if !unfinished.is_empty() {
+        let units = pluralize(unfinished.len(), "unfinished unit");
         details.push(format!(
             "{units}: {}",
-            forecast_words(&RunForecast::for_retry(&run_view.state, places))
+            forecast_words(&RunForecast::for_retry(&run_view.state, &unfinished))
         ));
     }
     let choice = HomeChoice::Resume(run.id.clone());

@@ -358,11 +358,11 @@ fn can_retry_failed(model: &ScreenModel, run_view: &RunView) -> Availability {
 
 /// Asks for retrying everything that the schedule accepts. If there is nothing, asks for saving the results again.
 fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
+    if rerun::is_possible(model) {
+        return rerun::ask_resume(model, run_view);
+    }
     let state = &run_view.state;
     let (places, failed) = retry_candidates(state);
-    if rerun::is_possible(model) {
-        return rerun::ask_resume(model, run_view, &places);
-    }
     let untried = places.len() - failed;
     let all_failed = places
         .iter()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ArgumentsCheck;
+use super::{ArgumentsCheck, RunResults};
 use ingestdeck_core::{control::DisconnectAction, tape::note::ReviewRequested};
 
 /// What the user may do with the run from this screen.
@@ -18,6 +18,8 @@ pub(crate) struct RunConnection {
     pub recording_failure: Option<String>,
     /// The recorded run that is replayed, if the record is a tape.
     pub recorded_run: Option<RecordedRunName>,
+    /// What it left, once its end is shown.
+    pub results: RunResults,
     pub session_page: SessionPage,
     /// True if the screen has watched the run live, also after its end.
     pub was_live: bool,

@@ -50,6 +50,12 @@ impl Default for TimelineBounds {
     }
 }
 
+/// Day and time of the wall clock at a run time, to the minute, as `Sun 22 Nov 10:00`.
+pub(crate) fn short_date_time(start: Timestamp, at: Millis, zone: &TimeZone) -> Option<String> {
+    let zoned = at.to_timestamp(start)?.to_zoned(zone.clone());
+    Some(zoned.strftime("%a %-d %b %H:%M").to_string())
+}
+
 /// Wall clock time at a run time.
 pub fn wall_clock(start: Timestamp, at: Millis, zone: &TimeZone) -> Option<String> {
     let passed = SignedDuration::from_millis(i64::try_from(at.0).ok()?);

@@ -23,6 +23,7 @@ use crate::{
 };
 use ingestdeck_core::run::state::{AttemptState, RunView, UnitNeed, UnitState, UnitStatus};
 
+mod summary;
 mod view;
 
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +162,7 @@ impl Page for UnitsPage {
 
     /// Scrolls the actions also while the table has the focus.
     fn scroll(&mut self, model: &mut SharedModel, run_view: &RunView, by: isize) {
+        model.units_view.follows_work &= !model.shows_results(run_view);
         let len = stream_len(model, run_view);
         model.units_view.stream.step(by, len);
     }
@@ -459,7 +461,10 @@ impl Page for UnitsPage {
     fn draw(&self, scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffer) {
         view::draw(scene, plan, buf);
         if let Some(area) = plan.stream.filter(|_| !scene.is_side_pane_kept) {
-            stream::draw(scene, area, buf);
+            match scene.model.shows_results(scene.run_view) {
+                true => summary::draw(scene, area, buf),
+                false => stream::draw(scene, area, buf),
+            }
         }
     }
 }
