@@ -25,6 +25,7 @@ mod home;
 mod home_activity;
 pub(crate) mod init;
 pub(crate) mod json;
+mod last_demo;
 pub(crate) mod launch;
 pub(crate) mod lines;
 pub(crate) mod manual;
@@ -116,7 +117,7 @@ fn parse_and_run() -> Exit {
         }
         Ok((command, cli))
     });
-    let (command, cli) = match parsed {
+    let (command, mut cli) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
             // Help and version are answers, not errors.
@@ -151,6 +152,7 @@ fn parse_and_run() -> Exit {
             "started"
         );
         settings::install_prices(&cli.global);
+        last_demo::resolve_name(&mut cli)?;
         run(&cli)
     });
     let exit = match ran {

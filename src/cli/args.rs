@@ -290,7 +290,7 @@ pub(crate) struct DemoArgs {
     /// Play faster (2) or slower (0.5)
     #[arg(long, default_value_t = 1.0, value_name = "K")]
     pub speed: f64,
-    /// Use this directory for the project instead of a temporary one
+    /// Use this directory for the project; otherwise it is kept until the next demo
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
     /// Wait for a review of the changes before they become a commit
@@ -705,7 +705,8 @@ pub(crate) enum LimitName {
 /// `replay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// File, directory with sessions and other records, run id (or a unique part of it), `latest`, or `-` for stdin
+    /// File, directory with sessions and other records, run id (or a unique part of it), `latest`, `demo` for the last
+    /// demo, or `-` for stdin
     pub what: String,
     /// Start paused at the first entry
     #[arg(long)]
@@ -825,7 +826,7 @@ pub(crate) struct McpArgs {
 /// `report`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Run id (or a unique part of it), `latest`, or a file that `replay` opens
+    /// Run id (or a unique part of it), `latest`, `demo`, or a file that `replay` opens
     #[arg(default_value = "latest")]
     pub run: String,
     /// Format [default: md, or json with --ui json]
@@ -883,7 +884,7 @@ pub(crate) enum ExportFormat {
 /// `diff`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// The earlier run: id, `latest`, or a file that `replay` opens
+    /// The earlier run: id, `latest`, `demo`, or a file that `replay` opens
     pub before: String,
     /// The later run [default: latest]
     pub after: Option<String>,

@@ -396,7 +396,7 @@ impl ScreenClient<'_> {
     fn report_detached(&self) {
         let flag = match &self.location {
             TapeLocation::InProject { flag } => flag.as_deref(),
-            TapeLocation::PathOnly | TapeLocation::Temporary => Some(project_of(&self.tape)),
+            TapeLocation::PathOnly | TapeLocation::Demo => Some(project_of(&self.tape)),
         };
         playback_output::print_stderr(&commands::detached_run(flag, &self.run.short()));
     }

@@ -15,6 +15,7 @@ use super::{
     args::{DemoArgs, GlobalArgs},
     attach,
     exit::{self, CliError, Exit},
+    last_demo::{self, KeptDemo},
     launch::{self, RunResult, TapeLocation},
     project, settings,
 };
@@ -35,6 +36,7 @@ use ingestdeck_engine::{
     span_exporter::TraceOptions,
 };
 use ingestdeck_ingest::plan::{self, UnitSelection};
+use ingestdeck_tui::{Keymap, actions};
 
 const FILES: &[(&str, &str)] = &[
     (
@@ -126,18 +128,9 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         )?));
     }
     let config = settings::load(global)?;
-    let temporary = match &args.keep {
-        Some(_) => None,
-        None => {
-            Some(PrivateDir::new(private_dir::DEMO_PREFIX).map_err(|error| write_failure(&error))?)
-        }
-    };
-    let root = match (&args.keep, &temporary) {
-        (Some(keep), _) => prepare_keep_dir(keep)?,
-        // The directory name is shown on the screen.
-        (None, Some(temporary)) => temporary.path().join("lantern"),
-        (None, None) => PathBuf::from("lantern"),
-    };
+    let notice = notice(&settings::keymap(&config)?);
+    let place = DemoPlace::prepare(args)?;
+    let root = place.project();
     write(&root).map_err(|error| write_failure(&error))?;
     let script = root.join(".ktx/ingestdeck/demo-script.toml");
     write_file(&script, SCRIPT).map_err(|error| write_failure(&error))?;
@@ -178,7 +171,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         &config,
         order,
         record_location(args),
-        Vec::new(),
+        vec![notice],
         None,
     )?;
     Ok(demo_exit(&outcome))
@@ -189,7 +182,55 @@ fn record_location(args: &DemoArgs) -> TapeLocation {
         Some(keep) => TapeLocation::InProject {
             flag: Some(keep.clone()),
         },
-        None => TapeLocation::Temporary,
+        None => TapeLocation::Demo,
+    }
+}
+
+/// What will happen, and the keys that act on it.
+fn notice(keymap: &Keymap) -> String {
+    let key = |name: &str| {
+        let mut actions = actions::ALL.iter();
+        let action = actions.find(|action| action.name == name)?.action;
+        keymap.first(action)
+    };
+    match (key("next-failure"), key("retry")) {
+        (Some(next), Some(retry)) => {
+            format!("one unit will fail: {next} selects it, {retry} retries it")
+        }
+        _ => "one unit will fail".to_owned(),
+    }
+}
+
+/// Where the project of a demo is. It may be used until this value is dropped.
+enum DemoPlace {
+    /// A directory that the user named.
+    Named(PathBuf),
+    Kept(KeptDemo),
+    Temporary(PrivateDir),
+}
+
+impl DemoPlace {
+    /// A demo whose project cannot be kept has a temporary one.
+    fn prepare(args: &DemoArgs) -> Result<Self, CliError> {
+        if let Some(keep) = &args.keep {
+            return prepare_keep_dir(keep).map(Self::Named);
+        }
+        last_demo::replace().map(Self::Kept).or_else(|error| {
+            tracing::warn!(%error, "the demo is not kept");
+            let temporary = PrivateDir::new(private_dir::DEMO_PREFIX);
+            temporary
+                .map(Self::Temporary)
+                .map_err(|error| write_failure(&error))
+        })
+    }
+
+    /// The directory of the project, whose name is shown on the screen.
+    fn project(&self) -> PathBuf {
+        match self {
+            Self::Named(project) => project.clone(),
+            Self::Kept(kept) => kept.project.clone(),
+            Self::Temporary(temporary) => temporary.path().join("lantern"),
+        }
     }
 }
 
@@ -243,6 +284,7 @@ fn write_failure(error: &io::Error) -> CliError {
 mod tests {
     use super::*;
     use crate::cli::summary::RunSummary;
+    use ingestdeck_tui::ChordList;
 
     #[test]
     fn demo_ignores_only_the_scripted_failure() {
@@ -258,6 +300,20 @@ mod tests {
             Exit::UnitFailed
         );
         assert_eq!(ended(Exit::Signal(2), EXPECTED_FAILURES), Exit::Signal(2));
+    }
+
+    #[test]
+    fn notice_names_the_keys_of_the_user() {
+        let keymap = |overrides: &[(&str, &str)]| {
+            let overrides = overrides.iter();
+            let chord = |chord: &&str| ChordList::One((*chord).to_owned());
+            let overrides = overrides.map(|(name, keys)| ((*name).to_owned(), chord(keys)));
+            Keymap::new(&overrides.collect()).unwrap()
+        };
+        let usual = "one unit will fail: ] selects it, r retries it";
+        assert_eq!(notice(&keymap(&[])), usual);
+        let other = "one unit will fail: F5 selects it, r retries it";
+        assert_eq!(notice(&keymap(&[("next-failure", "<f5>")])), other);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     args::{GlobalArgs, Ui},
     bookmarks, engine_process,
     exit::{self, CliError, Exit, SIGPIPE},
-    output, playback_output,
+    last_demo, output, playback_output,
     playback_output::EventSink,
     project, pull_request,
     review_rules::{self, ReviewRules},
@@ -49,8 +49,8 @@ pub(crate) enum TapeLocation {
     },
     /// It can be found by its path only.
     PathOnly,
-    /// It is deleted with its directory.
-    Temporary,
+    /// It is that of a demo: it is kept until the next one, or deleted with its directory.
+    Demo,
 }
 
 /// The client of a live run.
@@ -350,8 +350,11 @@ pub(super) fn print_next_steps(
     tape: &Path,
     run: &str,
 ) {
+    let kept = last_demo::kept_project(tape);
     let next = match location {
-        TapeLocation::Temporary => NextSteps::Temporary,
+        TapeLocation::Demo => kept
+            .as_deref()
+            .map_or(NextSteps::Temporary, NextSteps::Demo),
         TapeLocation::PathOnly => NextSteps::Replay(tape),
         TapeLocation::InProject { flag } => NextSteps::Project {
             tape,

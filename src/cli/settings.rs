@@ -229,25 +229,17 @@ fn local_zone() -> TimeZone {
         .unwrap_or_else(TimeZone::system)
 }
 
-fn screen_options_in(
-    global: &GlobalArgs,
-    config: &Config,
-    zone: TimeZone,
-) -> Result<tui::Options, CliError> {
-    let variable = |name: &str| std::env::var(name).ok();
-    let choice = match global.color {
-        Color::Auto => tui::ColorChoice::Auto,
-        Color::Always => tui::ColorChoice::Always,
-        Color::Never => tui::ColorChoice::Never,
-    };
-    let ascii = *config.ui.ascii || tui::theme::wants_ascii(variable);
-    let theme = theme(&config.ui.theme, choice.resolve(variable), ascii, variable)?;
+/// The keys of the screen.
+///
+/// # Errors
+/// If the settings of keys are invalid.
+pub(crate) fn keymap(config: &Config) -> Result<tui::Keymap, CliError> {
     let overrides: tui::KeyOverrides = config
         .chords()
         .into_iter()
         .map(|(action, chords)| (action, tui::ChordList::Many(chords)))
         .collect();
-    let keymap = tui::Keymap::new(&overrides).map_err(|errors| {
+    tui::Keymap::new(&overrides).map_err(|errors| {
         match errors.as_slice() {
             [error] => match key_locations(config, error) {
                 Some(places) => CliError::from_error(Exit::Usage, error).with_location(places),
@@ -262,7 +254,23 @@ fn screen_options_in(
                 CliError::usage(lines.join("; "))
             }
         }
-    })?;
+    })
+}
+
+fn screen_options_in(
+    global: &GlobalArgs,
+    config: &Config,
+    zone: TimeZone,
+) -> Result<tui::Options, CliError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let choice = match global.color {
+        Color::Auto => tui::ColorChoice::Auto,
+        Color::Always => tui::ColorChoice::Always,
+        Color::Never => tui::ColorChoice::Never,
+    };
+    let ascii = *config.ui.ascii || tui::theme::wants_ascii(variable);
+    let theme = theme(&config.ui.theme, choice.resolve(variable), ascii, variable)?;
+    let keymap = keymap(config)?;
     Ok(tui::Options {
         is_session: false,
         check_arguments: Some(ingest::tool::argument_problems),

@@ -57,6 +57,8 @@ const MAX_SHARED_FILES: usize = 5;
 pub(crate) enum NextSteps<'a> {
     /// The record was deleted with its directory.
     Temporary,
+    /// The record is that of the last demo, with its project.
+    Demo(&'a Path),
     /// The record is not a run of a project's units, or no unit can be tried again.
     Replay(&'a Path),
     /// The record is a run of a project.
@@ -624,6 +626,13 @@ impl RunSummary {
             NextSteps::Temporary => {
                 "the record was temporary; `ingestdeck demo --keep DIR` keeps it, and everything the demo wrote\n"
                     .into()
+            }
+            NextSteps::Demo(project) => {
+                let flag = project_dir_flag(Some(project));
+                format!(
+                    "kept until the next demo:\n  ingestdeck replay demo\n  ingestdeck report demo\n  \
+                     ingestdeck why{flag} wiki/global/net-revenue.md\n"
+                )
             }
             NextSteps::Replay(tape) => {
                 let path = tape.display().to_string();

@@ -48,6 +48,11 @@ impl UserDirs {
         self.state.as_ref().map(|dir| dir.join("locks"))
     }
 
+    /// The directory of the last demo.
+    pub fn demo(&self) -> Option<PathBuf> {
+        self.state.as_ref().map(|dir| dir.join("demo"))
+    }
+
     /// The directory for worktrees of sessions.
     pub fn worktrees(&self) -> Option<PathBuf> {
         self.state.as_ref().map(|dir| dir.join("worktrees"))

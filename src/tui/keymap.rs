@@ -86,7 +86,7 @@ impl Keymap {
     }
 
     /// The first chord of an action, formatted for display.
-    pub(crate) fn first(&self, action: UserAction) -> Option<String> {
+    pub fn first(&self, action: UserAction) -> Option<String> {
         self.chords(action).next().map(key::display_chord)
     }
 }

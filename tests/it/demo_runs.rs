@@ -48,7 +48,7 @@ fn demo_prints_its_lines() {
         "/8]: ran out of turns (12/12)",
         "8 units: 6 succeeded, 1 failed, 1 budget",
         "(scripted agent: invented numbers)",
-        "the record was temporary; `ingestdeck demo --keep DIR` keeps it",
+        "kept until the next demo:\n  ingestdeck replay demo\n",
     ] {
         assert!(stdout.contains(line), "{line} is missing in\n{stdout}");
     }
@@ -67,6 +67,58 @@ fn demo_prints_its_lines() {
             .expect_success(),
         ""
     );
+}
+
+/// The directory of the last demo.
+fn kept(place: &TestDir) -> PathBuf {
+    place.path("../home/.local/state/ingestdeck/demo")
+}
+
+#[test]
+fn last_demo_is_kept_until_the_next_one() {
+    let place = TestDir::new();
+    let refusal = place.run(&["replay", "demo"]);
+    let expected = "no demo is kept; run one: `ingestdeck demo`";
+    assert_eq!(refusal.expect_refusal(4).trim_end(), expected);
+    let demo = |more: &[&str]| {
+        let ran = place.run(&[&["demo", "--speed", "20", "--ui", "json"], more].concat());
+        let lines = parse_json_events(ran.expect_success());
+        (lines[0]["run"].as_str().unwrap().to_owned(), ran.stdout)
+    };
+    let (first, _) = demo(&[]);
+    let (second, live) = demo(&[]);
+    let replayed = place.run(&["replay", "demo", "--ui", "json"]);
+    assert!(replayed.expect_success() == live, "the stream differs");
+    let shown = place.run(&["runs", "show", "demo", "--ui", "json"]);
+    let shown = shown.expect_success();
+    assert!(
+        shown.contains(&second) && !shown.contains(&first),
+        "{shown}"
+    );
+    for words in [
+        &["report", "demo"][..],
+        &["artifacts", "demo"],
+        &["runs", "export", "demo"],
+        &["diff", "demo", "demo"],
+    ] {
+        place.run(words).expect_success();
+    }
+    // It is in no other list of runs.
+    let listed = place.run(&["runs", "list"]);
+    assert!(listed.expect_success().contains("no runs yet"));
+}
+
+#[test]
+fn demo_next_to_a_running_one_is_temporary() {
+    let place = TestDir::new();
+    let kept = kept(&place);
+    fs::create_dir_all(&kept).unwrap();
+    let lock = fs::File::create(kept.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let ran = place.run(&["demo", "--speed", "20"]);
+    let advice = "the record was temporary; `ingestdeck demo --keep DIR` keeps it";
+    assert!(ran.expect_success().contains(advice), "{ran:?}");
+    assert_eq!(files(&kept), [kept.join("lock")]);
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! The project of the last demo, which is kept in the user's state directory until the next one. In commands, `demo` names
+//! its run.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the directory of the last demo, and whether an argument is a path"
+)]
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    args::{Cli, CliCommand, RunsCommand},
+    exit::CliError,
+};
+use ingestdeck_os::user_dirs::UserDirs;
+use ingestdeck_records::store::RunStore;
+
+/// The name of its run in commands.
+pub(crate) const NAME: &str = "demo";
+/// Name of the directory of its project, which the screen shows.
+const PROJECT: &str = "lantern";
+/// Name of the file that is locked while a demo runs there.
+const LOCK_FILE: &str = "lock";
+
+/// The place of a demo that will be kept. Another demo cannot replace it before this value is dropped.
+#[derive(Debug)]
+pub(crate) struct KeptDemo {
+    pub(crate) project: PathBuf,
+    _lock: File,
+}
+
+/// Deletes the last demo, and returns the place for the next one.
+///
+/// # Errors
+/// If there is no state directory, another demo runs there, or the last one cannot be deleted.
+pub(crate) fn replace() -> io::Result<KeptDemo> {
+    let directory = UserDirs::from_environment().demo();
+    let directory = directory.ok_or(io::ErrorKind::NotFound)?;
+    fs::create_dir_all(&directory)?;
+    let mut options = File::options();
+    let lock = options.create(true).truncate(false).write(true);
+    let lock = lock.open(directory.join(LOCK_FILE))?;
+    lock.try_lock().map_err(io::Error::from)?;
+    let project = directory.join(PROJECT);
+    match fs::remove_dir_all(&project) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(KeptDemo {
+            project,
+            _lock: lock,
+        }),
+    }
+}
+
+/// The project of the demo with this tape, if it is kept.
+pub(crate) fn kept_project(tape: &Path) -> Option<PathBuf> {
+    let project = UserDirs::from_environment().demo()?.join(PROJECT);
+    tape.starts_with(&project).then_some(project)
+}
+
+/// Replaces the name `demo` in the arguments of a command by the run of the last demo and its project. A file with this
+/// name, and a project that is named, have precedence.
+///
+/// # Errors
+/// If no demo is kept.
+pub(crate) fn resolve_name(cli: &mut Cli) -> Result<(), CliError> {
+    let is_diff = matches!(cli.command, Some(CliCommand::Diff(_)));
+    let runs: Vec<&mut String> = match &mut cli.command {
+        Some(CliCommand::Replay(args)) => vec![&mut args.what],
+        Some(CliCommand::Screenshot(args)) => vec![&mut args.what],
+        Some(CliCommand::Report(args)) => vec![&mut args.run],
+        Some(CliCommand::Artifacts(args)) => vec![&mut args.run],
+        Some(CliCommand::Diff(args)) => [&mut args.before]
+            .into_iter()
+            .chain(&mut args.after)
+            .collect(),
+        Some(CliCommand::Runs { command }) => match command {
+            RunsCommand::Show { run } => vec![run],
+            RunsCommand::Export(args) => vec![&mut args.run],
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    let mut named = runs
+        .into_iter()
+        .filter(|run| run.as_str() == NAME)
+        .peekable();
+    let is_other = cli.global.project_dir.is_some() || Path::new(NAME).exists();
+    if named.peek().is_none() || is_other {
+        return Ok(());
+    }
+    let project = UserDirs::from_environment().demo();
+    let project = project.map(|directory| directory.join(PROJECT));
+    let newest = project.as_ref().and_then(|project| {
+        let runs = RunStore::new(project).list().ok()?;
+        runs.into_iter().next()
+    });
+    let (Some(project), Some(newest)) = (project, newest) else {
+        return Err(CliError::not_found("no demo is kept").with_help("run one: `ingestdeck demo`"));
+    };
+    for run in named {
+        // A comparison may be with a run of the user's project.
+        *run = match is_diff {
+            true => newest.tape.to_string_lossy().into_owned(),
+            false => "latest".to_owned(),
+        };
+    }
+    if !is_diff {
+        cli.global.project_dir = Some(project);
+    }
+    Ok(())
+}
