@@ -16,7 +16,7 @@ pub(crate) mod amend;
 pub(crate) mod answer;
 pub(crate) mod command;
 pub mod command_line;
-mod dialogs;
+pub(crate) mod dialogs;
 mod export;
 pub(crate) mod find;
 pub(crate) mod group_retry;

@@ -32,9 +32,13 @@ mod file_change;
 mod inspect;
 mod line_writer;
 mod reading;
+mod row_match;
 mod row_text;
 
-pub(crate) use self::line_writer::find_writer;
+pub(crate) use self::{
+    line_writer::find_writer,
+    row_match::{entry_match, row_match},
+};
 
 /// Longest line that is decoded for a row. Of a longer line only the beginning is used.
 const MAX_DECODED_BYTES: usize = 256 * 1024;

@@ -46,7 +46,7 @@ pub(crate) use run_connection::{RecordedRunName, RunConnection, SessionPage};
 pub(crate) use run_results::{RunResults, outcome_word, unfinished_units};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{
-    MAX_MATCHES, PaneMatches, SearchOrigin, SearchPane, SearchState, matching_cells,
+    MAX_MATCHES, PaneMatches, SearchOrigin, SearchPane, SearchState, around_match, matching_cells,
 };
 pub(crate) use side_pane::SidePane;
 pub(crate) use timeline_bounds::short_date_time;

@@ -6,6 +6,7 @@ use super::{
     edited_text::{EditTarget, UnusableEdit},
     key::KeyPress,
     model::PaneMatches,
+    search_match::FoundRow,
 };
 use ingestdeck_core::{run::breakpoint::TimeStop, tape::Millis};
 
@@ -54,7 +55,7 @@ pub enum ScreenMessage {
     MatchesCounted(PaneMatches),
     /// What a search of the whole run found since the last message, and how many attempts of how many it searched.
     FoundInRun {
-        hits: Vec<crate::text_search::AttemptHits>,
+        rows: Vec<FoundRow>,
         searched: (usize, usize),
     },
     /// A goal or a breakpoint stopped time.

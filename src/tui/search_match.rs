@@ -1,5 +1,33 @@
 //! Matching of text against a query, and the order in which rows are tried.
 
+use ingestdeck_core::run::state::AttemptId;
+
+/// What a match in a run is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchPlace {
+    /// What an agent did or received as a result.
+    Action,
+    /// What a person, the program or another agent asked of the agent.
+    Prompt,
+    /// A part of a recorded line that no row shows.
+    HiddenLine,
+}
+
+/// A row of the run that contains a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRow {
+    /// Index of the unit in the state.
+    pub unit: usize,
+    /// Index of the attempt in its unit.
+    pub attempt: usize,
+    pub attempt_id: AttemptId,
+    /// Index of the row in its attempt.
+    pub row: usize,
+    pub place: MatchPlace,
+    /// The line with the text, or a part of it; not yet escaped for drawing.
+    pub line: String,
+}
+
 /// The first row after `from` (before it, if not `forward`) that passes, with wrap-around; `from` itself is tried last.
 pub(crate) fn nearest(
     len: usize,

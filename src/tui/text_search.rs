@@ -1,11 +1,14 @@
 //! Searches for text in content that must be read first. Works in slices, so that keys are never delayed.
 
+use std::collections::{HashSet, VecDeque};
+
 use super::{
     cache::ScreenCache,
     effect::{SearchRequest, SearchScope},
-    model::{MAX_MATCHES, PaneMatches},
+    load::{self, EntryReadError},
+    model::{MAX_MATCHES, PaneMatches, around_match},
     reading_order::ReadingOrder,
-    search_match::{matches, nearest},
+    search_match::{FoundRow, MatchPlace, matches, nearest},
 };
 use ingestdeck_core::{
     run::{
@@ -18,22 +21,30 @@ use ingestdeck_core::{
 
 /// Maximum bytes and places searched per slice.
 const SLICE: (usize, usize) = (4 << 20, 16 << 10);
+/// What the reading of a matching row counts for in a slice, in bytes, apart from its size.
+const ROW_COST: usize = 32 << 10;
+/// Characters of a matching line that are kept.
+const MAX_LINE_CHARS: usize = 240;
 /// Number of places in the first batch, and in the largest. Places of a batch are read in the order of the source, so
 /// small batches find frequent texts sooner, and large ones find rare texts sooner.
 const PLACES: (usize, usize) = (16, 1024);
 
-/// The actions of an attempt that match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttemptHits {
-    /// Index of the unit in the state.
-    pub unit: usize,
-    /// Index of the attempt in its unit.
-    pub attempt: usize,
-    pub attempt_id: AttemptId,
-    /// Index of the first matching row.
-    pub first: usize,
-    /// Number of matching rows.
-    pub rows: usize,
+/// A row of an attempt: its unit, its index there, and its id. Of a long line, the part around the text is kept.
+fn found_row(
+    (unit, attempt, attempt_id): (usize, usize, AttemptId),
+    row: usize,
+    (place, line): (MatchPlace, String),
+    query: &str,
+) -> FoundRow {
+    let line = around_match(&line, query, MAX_LINE_CHARS / 2);
+    FoundRow {
+        unit,
+        attempt,
+        attempt_id,
+        row,
+        place,
+        line: line.chars().take(MAX_LINE_CHARS).collect(),
+    }
 }
 
 /// A search in progress. After the first match it continues, to count the matches.
@@ -265,6 +276,7 @@ impl TextSearch {
 /// A search of the actions of all attempts in progress.
 #[derive(Debug)]
 pub(crate) struct RunSearch {
+    query: String,
     matcher: TextMatcher,
     /// The attempts that are not searched yet, the next one last: its unit, its index there, and its id.
     attempts: Vec<(usize, usize, AttemptId)>,
@@ -273,8 +285,12 @@ pub(crate) struct RunSearch {
     /// Number of rows of the current attempt that were searched.
     rows: usize,
     batch: PlaceBatch,
-    /// What the current attempt contains.
-    hits: Option<AttemptHits>,
+    /// Rows of the current attempt with a matching entry, and those entries. The next row is first.
+    candidates: VecDeque<(usize, Vec<Seq>)>,
+    /// Matching entries of rows that do not show the text themselves.
+    unexplained: VecDeque<(usize, Seq)>,
+    /// Matching entries of the current attempt whose text a row shows.
+    explained: HashSet<Seq>,
 }
 
 impl RunSearch {
@@ -297,12 +313,15 @@ impl RunSearch {
         attempts.reverse();
         let all = attempts.len();
         Ok(Self {
+            query: query.to_owned(),
             matcher,
             attempts,
             all,
             rows: 0,
             batch: PlaceBatch::default(),
-            hits: None,
+            candidates: VecDeque::new(),
+            unexplained: VecDeque::new(),
+            explained: HashSet::new(),
         })
     }
 
@@ -311,41 +330,67 @@ impl RunSearch {
         (self.all - self.attempts.len(), self.all)
     }
 
-    /// Searches the next slice, of a few megabytes at most. Returns what the attempts contain that it completed.
+    /// Searches the next slice, of a few megabytes at most. Returns the matching rows, by attempt.
     ///
     /// # Errors
     /// If the source cannot be read.
     pub(crate) fn slice(
         &mut self,
         timeline: &mut Timeline,
-    ) -> Result<Vec<AttemptHits>, EntrySourceError> {
+    ) -> Result<Vec<FoundRow>, EntryReadError> {
         let (mut bytes, mut places, mut found) = (0, 0, Vec::new());
         while bytes < SLICE.0 && places < SLICE.1 {
-            let Some((unit, attempt, attempt_id)) = self.attempts.last().copied() else {
+            let Some(attempt) = self.attempts.last().copied() else {
                 break;
             };
-            if self.batch.places.is_empty() && !self.start_batch(timeline, attempt_id) {
-                found.extend(self.hits.take());
-                self.attempts.pop();
-                (self.rows, places) = (0, places + 1);
+            let (.., attempt_id) = attempt;
+            if let Some((row, seqs)) = self.candidates.pop_front() {
+                let Some(shown) = timeline.view().rows(attempt_id).get(row).copied() else {
+                    continue;
+                };
+                bytes += ROW_COST;
+                match load::row_match(timeline, &shown, &self.query, &mut bytes)? {
+                    Some(shown) => {
+                        self.explained.extend(seqs);
+                        found.push(found_row(attempt, row, shown, &self.query));
+                    }
+                    None => self
+                        .unexplained
+                        .extend(seqs.into_iter().map(|seq| (row, seq))),
+                }
                 continue;
             }
-            bytes += timeline.search(&self.matcher, &mut self.batch.entries, SLICE.0 - bytes)?;
-            if self.batch.entries.is_complete() {
-                let batch = std::mem::take(&mut self.batch);
-                places += batch.places.len();
-                self.rows += batch.places.len();
-                for first in batch.matches() {
-                    let new = AttemptHits {
-                        unit,
-                        attempt,
-                        attempt_id,
-                        first,
-                        rows: 0,
+            if !self.batch.places.is_empty() || self.start_batch(timeline, attempt_id) {
+                bytes +=
+                    timeline.search(&self.matcher, &mut self.batch.entries, SLICE.0 - bytes)?;
+                if self.batch.entries.is_complete() {
+                    let batch = std::mem::take(&mut self.batch);
+                    places += batch.places.len();
+                    self.rows += batch.places.len();
+                    let entries = &batch.entries;
+                    let matching = |seqs: &PlaceEntries| -> Vec<Seq> {
+                        let seqs = seqs.iter().flatten().copied();
+                        seqs.filter(|seq| entries.is_match(*seq)).collect()
                     };
-                    self.hits.get_or_insert(new).rows += 1;
+                    let rows = batch.places.iter();
+                    let rows = rows.map(|(row, seqs)| (*row, matching(seqs)));
+                    self.candidates
+                        .extend(rows.filter(|(_, seqs)| !seqs.is_empty()));
                 }
+                continue;
             }
+            // Several rows may have a common entry, of which one shows the text.
+            if let Some((row, seq)) = self.unexplained.pop_front() {
+                if self.explained.insert(seq) {
+                    bytes += ROW_COST;
+                    let hidden = load::entry_match(timeline, seq, &self.query, &mut bytes)?;
+                    found.push(found_row(attempt, row, hidden, &self.query));
+                }
+                continue;
+            }
+            self.attempts.pop();
+            self.explained.clear();
+            (self.rows, places) = (0, places + 1);
         }
         Ok(found)
     }

@@ -8,7 +8,7 @@ use super::{
     edited_text::EditTarget,
     effect::ScreenEffect,
     page::ScreenModel,
-    pages::{self, find::add_hits, review::actions as review},
+    pages::{self, find::add_found, review::actions as review},
     screen_message::ScreenMessage,
 };
 use ingestdeck_core::run::state::RunView;
@@ -89,8 +89,8 @@ pub(crate) fn update(
             model.search.matches = Some(matches);
             Vec::new()
         }
-        ScreenMessage::FoundInRun { hits, searched } => {
-            add_hits(model, hits, searched);
+        ScreenMessage::FoundInRun { rows, searched } => {
+            add_found(model, rows, searched);
             Vec::new()
         }
         ScreenMessage::TimeStopped(hit) => {

@@ -7,7 +7,10 @@ use crate::{
     effect::ScreenEffect,
     model::{AnswerForm, AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput},
     page::ScreenModel,
-    pages::{bookmarks::actions as bookmarks, home::actions as home, review::actions as review},
+    pages::{
+        bookmarks::actions as bookmarks, find::find_in_run, home::actions as home,
+        review::actions as review,
+    },
 };
 use ingestdeck_core::{control::RunCommand, run::state::RunView};
 
@@ -79,13 +82,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         accept,
     )
     .scope(ActionScope::Typing),
-    change(
+    effects(
         UserAction::Complete,
         "complete",
         "complete",
-        "complete the word of a command",
-        command::complete,
+        "complete a command; find a searched text in all actions",
+        complete,
     )
+    .special_hint(|model, _| searched_text(model).map(|_| "in all actions"))
     .scope(ActionScope::Typing),
     change(
         UserAction::Older,
@@ -283,6 +287,25 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         InputPurpose::Bookmark(bookmark) => return bookmarks::save(model, *bookmark, &text),
     }
     Vec::new()
+}
+
+/// The text that is being searched in a pane of a run.
+pub(crate) fn searched_text(model: &ScreenModel) -> Option<&str> {
+    let typed = model.dialogs.line_input.as_ref();
+    let typed = typed.filter(|typed| typed.purpose == InputPurpose::Search && !model.is_home);
+    let text = &typed?.text;
+    (!text.is_empty()).then_some(text)
+}
+
+/// Completes a command, or lists where the text of a search occurs in the whole run.
+fn complete(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some(text) = searched_text(model).map(str::to_owned) else {
+        command::complete(model, run_view);
+        return Vec::new();
+    };
+    model.dialogs.line_input = None;
+    model.discard_search();
+    find_in_run(model, text)
 }
 
 fn dismiss(model: &mut ScreenModel, run_view: &RunView) {

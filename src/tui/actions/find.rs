@@ -10,6 +10,7 @@ use crate::{
     layout::Pane,
     model::{InputPurpose, LineInput, PaneMatches, SearchState},
     page::ScreenModel,
+    pages::find::FindPage,
     search_match::nearest,
 };
 use ingestdeck_core::run::state::RunView;
@@ -279,11 +280,16 @@ pub(crate) fn search_finished(model: &mut ScreenModel, run_view: &RunView, place
 
 fn show_not_found(model: &mut ScreenModel) {
     let query = model.search.query.as_deref().unwrap_or_default();
-    let elsewhere = match (model.is_bottom(), model.units_view.focus) {
-        (true, Pane::Units) => " in unit names; Tab moves to the actions",
+    let place = match (model.is_bottom(), model.units_view.focus) {
+        (true, Pane::Units) => " in unit names",
         _ => "",
     };
-    let text = format!("not found: {query}{elsewhere}");
+    let elsewhere = if model.is_home || model.top::<FindPage>().is_some() {
+        ""
+    } else {
+        "; :find searches all actions"
+    };
+    let text = format!("not found: {query}{place}{elsewhere}");
     model.toasts.show(text);
 }
 

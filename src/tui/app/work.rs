@@ -183,12 +183,12 @@ impl App {
             return;
         };
         match search.slice(&mut self.timeline) {
-            Ok(hits) => {
+            Ok(rows) => {
                 let searched = search.searched();
                 if searched.0 >= searched.1 {
                     self.reading.run_search = None;
                 }
-                self.input(ScreenMessage::FoundInRun { hits, searched });
+                self.input(ScreenMessage::FoundInRun { rows, searched });
             }
             Err(error) => {
                 self.reading.run_search = None;

@@ -2,6 +2,8 @@
 //!
 //! It must not search; [`crate::actions::find`] does.
 
+use std::borrow::Cow;
+
 use super::UnitsView;
 use crate::effect::{SearchRequest, SearchScope};
 use ingestdeck_core::text;
@@ -134,9 +136,45 @@ pub(crate) fn matching_cells(cells: &[&str], query: &str) -> Vec<std::ops::Range
         .collect()
 }
 
+/// A line from some characters before the first occurrence of `query` on, if that is not within its first `most`
+/// characters.
+pub(crate) fn around_match<'a>(line: &'a str, query: &str, most: usize) -> Cow<'a, str> {
+    let ignores_case = !query.chars().any(char::is_uppercase);
+    let begins = |at: usize| {
+        let mut rest = line[at..].chars().flat_map(char::to_lowercase);
+        query.chars().all(|char| rest.next() == Some(char))
+    };
+    let found = match ignores_case {
+        true => line.char_indices().map(|(at, _)| at).find(|at| begins(*at)),
+        false => line.find(query),
+    };
+    let found = found.unwrap_or_default();
+    let end = line[..found].chars().count() + query.chars().count();
+    if end <= most {
+        return Cow::Borrowed(line);
+    }
+    let before = line[..found].char_indices().rev();
+    let from = before.take(most / 3).last().map_or(found, |(at, _)| at);
+    Cow::Owned(format!("…{}", &line[from..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_is_cut_around_its_match() {
+        let line = format!(
+            "{}a Refund of it {}",
+            "before ".repeat(20),
+            "after ".repeat(20)
+        );
+        let cut = around_match(&line, "refund", 30);
+        assert!(cut.starts_with('…') && cut.contains("Refund"), "{cut}");
+        assert!(cut.find("Refund").is_some_and(|at| at < 20), "{cut}");
+        assert_eq!(around_match("a short one", "short", 30), "a short one");
+        assert_eq!(around_match("漢字Ab", "b", 2), "…b");
+    }
 
     #[test]
     fn summary_names_the_selected_match_and_the_total() {

@@ -6,7 +6,7 @@ use crate::page::DrawContext;
 use crate::widgets::{RowWriter, key_names};
 use crate::{
     action::UserAction,
-    actions::{answer, hints, hold},
+    actions::{answer, dialogs, hints, hold},
     model::{ClickAction, ConfirmQuestion, FILTER_SYNTAX, InputPurpose},
     pages::artifacts::ArtifactsPage,
     playback::Playback,
@@ -63,7 +63,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             }
             _ => {}
         }
-        let complete = (typed.purpose == InputPurpose::Command).then_some(UserAction::Complete);
+        let can_complete =
+            typed.purpose == InputPurpose::Command || dialogs::searched_text(model).is_some();
+        let complete = can_complete.then_some(UserAction::Complete);
         let hints: Vec<_> = [UserAction::Accept, UserAction::Dismiss]
             .into_iter()
             .chain(complete)

@@ -3,8 +3,8 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::page::DrawContext;
-use crate::widgets::RowWriter;
-use crate::{layout::ScreenLayout, model::matching_cells, theme::StyleRole};
+use crate::widgets::{RowWriter, mark_matches};
+use crate::{layout::ScreenLayout, theme::StyleRole};
 
 /// Marks a row that matches in a part that is not visible.
 const HIDDEN_MATCH: &str = "/";
@@ -21,24 +21,13 @@ pub(crate) fn draw(scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffe
         return;
     };
     let rows = rows.intersection(buf.area);
-    let style = scene.theme.style(StyleRole::Match);
     for y in rows.y..rows.bottom() {
-        let cells: Vec<&str> = (rows.x..rows.right())
-            .map(|x| buf[(x, y)].symbol())
-            .collect();
-        let visible = matching_cells(&cells, query);
-        for range in &visible {
-            let (x, width) = (rows.x + range.start as u16, range.len() as u16);
-            buf.set_style(
-                Rect {
-                    x,
-                    y,
-                    width,
-                    height: 1,
-                },
-                style,
-            );
-        }
+        let row = Rect {
+            y,
+            height: 1,
+            ..rows
+        };
+        let is_visible = mark_matches(scene, query, row, buf);
         let place = first.map(|first| first + usize::from(y - rows.y));
         let is_match = |place| {
             scene
@@ -48,7 +37,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffe
                 .as_ref()
                 .is_some_and(|matches| matches.contains(place))
         };
-        if visible.is_empty() && rows.x > 0 && place.is_some_and(is_match) {
+        if !is_visible && rows.x > 0 && place.is_some_and(is_match) {
             let border = Rect {
                 x: rows.x - 1,
                 y,

@@ -566,7 +566,7 @@ fn search_finds_units_rows_lines_and_text() {
     assert!(
         record("/ORPH<enter>")
             .text()
-            .contains("not found: ORPH in unit names; Tab moves to the actions")
+            .contains("not found: ORPH in unit names; :find searches all actions")
     );
     assert!(
         record("/orph<enter>")

@@ -2,19 +2,30 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::FindPage;
+use super::{FindPage, FoundGroup, FoundLine, shown_row};
 use crate::page::DrawContext;
-use crate::text_search::AttemptHits;
-use crate::theme::{StyleRole, status_role};
-use crate::widgets::{RowWriter, pane};
-use ingestdeck_core::text::{self, pluralize};
+use crate::{
+    action::UserAction,
+    cache::RowId,
+    model::around_match,
+    search_match::FoundRow,
+    theme::{StyleRole, row_role, status_role},
+    widgets::{RowWriter, mark_matches, pane},
+};
+use ingestdeck_core::{
+    run::state::{RowKind, StreamRow, UnitState},
+    text::{self, pluralize},
+};
+
+/// Columns of the names of units.
+const MAX_NAME: usize = 36;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindPage, area: Rect, buf: &mut Buffer) {
-    let rows: usize = view.hits.iter().map(|hits| hits.rows).sum();
+    let [FoundGroup { counts, .. }, ..] = &view.groups;
     let found = format!(
         " {} in {}",
-        pluralize(rows, "action"),
-        pluralize(view.hits.len(), "attempt")
+        pluralize(counts.0, "action"),
+        pluralize(counts.1, "attempt")
     );
     let model = scene.model;
     let is_at_end = if model.connection.is_live {
@@ -37,13 +48,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindPage, area: Rect, buf: &m
         (StyleRole::Dim, found.as_str()),
         (StyleRole::Dim, progress.as_str()),
     ];
-    let place = if view.hits.is_empty() {
-        String::new()
-    } else {
-        format!(" {}/{} ", view.list.selected + 1, view.hits.len())
+    let place = match view.lines() {
+        0 => String::new(),
+        lines => format!(" {}/{lines} ", view.list.selected + 1),
     };
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
-    if view.hits.is_empty() {
+    if view.lines() == 0 {
         let text = match &view.failure {
             Some(why) => text::one_row(why, 300),
             None if view.is_complete() => "no action of any unit contains it".to_owned(),
@@ -51,43 +61,112 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindPage, area: Rect, buf: &m
         };
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, &text);
     }
-    for (y, (index, hits)) in
-        (inside.y..inside.bottom()).zip(view.hits.iter().enumerate().skip(view.list.offset))
-    {
-        let line = Rect {
+    let units = &scene.run_view.state.units;
+    let names = view
+        .visible(inside.height)
+        .filter_map(|(_, line)| match line {
+            FoundLine::Match(found) => units.get(found.unit).map(|unit| name(unit, found)),
+            FoundLine::Heading(_) => None,
+        });
+    let longest = names.map(|name| text::width(&name)).max();
+    let most = (usize::from(inside.width) / 3).min(MAX_NAME);
+    let columns = longest.unwrap_or_default().min(most);
+    let mut above = None;
+    for (y, (index, line)) in (inside.y..inside.bottom()).zip(view.visible(inside.height)) {
+        let area = Rect {
             y,
             height: 1,
             ..inside
         };
-        row(scene, hits, line, buf);
+        above = match line {
+            FoundLine::Heading(group) => {
+                heading(scene, group, area, buf);
+                None
+            }
+            FoundLine::Match(found) => {
+                let is_named = above != Some(found.attempt_id);
+                self::found(scene, found, (&view.query, columns, is_named), area, buf);
+                Some(found.attempt_id)
+            }
+        };
         if index == view.list.selected {
-            buf.set_style(line, scene.theme.style(StyleRole::Selected));
+            buf.set_style(area, scene.theme.style(StyleRole::Selected));
         }
     }
 }
 
-fn row(scene: &DrawContext<'_>, hits: &AttemptHits, area: Rect, buf: &mut Buffer) {
-    let Some(unit) = scene.run_view.state.units.get(hits.unit) else {
-        return;
-    };
-    let mut pen = RowWriter::row(scene, buf, area);
-    pen.cell(status_role(unit.status), scene.theme.glyphs.unit(unit), 2);
-    let width = (usize::from(area.width) / 2).min(48);
-    pen.cell(
-        StyleRole::Text,
-        &text::fit_middle(&unit.key, width, scene.theme.glyphs.cut),
-        width,
-    );
-    pen.skip(1);
-    pen.cell(StyleRole::Dim, &format!("try {}", hits.attempt + 1), 8);
-    pen.cell_right(StyleRole::Strong, &pluralize(hits.rows, "action"), 12);
-    pen.skip(2);
-    let first = scene
-        .run_view
-        .rows(hits.attempt_id)
-        .get(hits.first)
-        .map(|row| row.first());
-    if let Some(line) = first.and_then(|seq| scene.cache.entry(seq)) {
-        pen.put(StyleRole::Dim, &line.text);
+/// The name of the unit of a match, with its attempt if there are several.
+fn name(unit: &UnitState, found: &FoundRow) -> String {
+    match unit.attempts.len() {
+        0 | 1 => unit.key.to_string(),
+        _ => format!("{} try {}", unit.key, found.attempt + 1),
     }
+}
+
+/// Paints how many matches a group has, and the key that unfolds it.
+fn heading(scene: &DrawContext<'_>, group: &FoundGroup, area: Rect, buf: &mut Buffer) {
+    let mut pen = RowWriter::row(scene, buf, area);
+    pen.put(StyleRole::Strong, group.title);
+    pen.put(StyleRole::Dim, &format!(": {}", group.counts.0));
+    if group.is_folded {
+        let key = scene.model.keymap.first(UserAction::Open);
+        let key = key.unwrap_or_default();
+        pen.put(StyleRole::Dim, &format!(", folded ({key} unfolds)"));
+    }
+}
+
+/// Paints a match: its unit, unless the row above has the same, the call, and the line with the text.
+fn found(
+    scene: &DrawContext<'_>,
+    found: &FoundRow,
+    (query, names, is_named): (&str, usize, bool),
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let glyphs = scene.theme.glyphs;
+    let unit = scene.run_view.state.units.get(found.unit);
+    let mut pen = RowWriter::row(scene, buf, area);
+    match unit.filter(|_| is_named) {
+        Some(unit) => {
+            pen.cell(status_role(unit.status), glyphs.unit(unit), 2);
+            let name = name(unit, found);
+            pen.cell(
+                StyleRole::Text,
+                &text::fit_middle(&name, names, glyphs.cut),
+                names,
+            );
+        }
+        None => pen.skip(names + 2),
+    }
+    pen.skip(2);
+    let start = pen.next_column();
+    if let Some(row) = shown_row(scene.run_view, found) {
+        let (kind, end) = (row.kind, row.end(scene.run_view.state.entries));
+        pen.cell(row_role(kind, end), glyphs.row(kind, end), 2);
+        match label(scene, row) {
+            Some(label) if label.contains(&found.line) => pen.put(StyleRole::Text, label),
+            label => {
+                if let Some(label) = label {
+                    let width = text::width_up_to(label, pen.room() * 2 / 5);
+                    pen.cell(StyleRole::Text, label, width);
+                    pen.skip(2);
+                }
+                let line = around_match(&found.line, query, pen.room());
+                pen.put(StyleRole::Dim, &line);
+            }
+        }
+    }
+    let marked = Rect {
+        x: start,
+        width: area.right().saturating_sub(start),
+        ..area
+    };
+    mark_matches(scene, query, marked, buf);
+}
+
+/// The text of a call, which the matching line does not name.
+fn label<'a>(scene: &DrawContext<'a>, row: &StreamRow) -> Option<&'a str> {
+    let is_call = matches!(row.kind, RowKind::Tool | RowKind::Task);
+    let line = scene.cache.row(RowId::new(row, scene.run_view))?;
+    is_call.then_some(line.label.as_str())
 }
