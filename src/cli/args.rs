@@ -711,7 +711,7 @@ pub(crate) struct ReplayArgs {
     /// Start paused at the first entry
     #[arg(long)]
     pub paused: bool,
-    /// Start paused after this entry, with its unit selected; `why` prints the numbers of entries
+    /// Start paused with the action of this entry open, a call with its result; `why` prints the numbers of entries
     #[arg(long, value_name = "N", conflicts_with_all = ["paused", "speed"])]
     pub entry: Option<u64>,
     /// Play at K times the recorded speed; `max` plays entry by entry as fast as possible [default: show everything immediately]

@@ -136,7 +136,7 @@ pub struct Options {
     pub terminal: TtyOptions,
     /// Maximum frames per second for redraws that no key caused.
     pub fps: u32,
-    /// Start paused after this number of entries, with the unit of the last of them selected.
+    /// Start paused after this number of entries, with the action of the last of them open. A call is shown at its end.
     pub paused_after: Option<u64>,
     /// Playback speed relative to the recorded times; infinity plays as fast as possible.
     pub speed: Option<f64>,

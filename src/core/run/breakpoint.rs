@@ -95,6 +95,8 @@ pub enum SeekGoal {
     Moment(SeekTarget),
     /// The moment after an entry, whose attempt is selected then.
     Entry(Seq),
+    /// The end of a row of an attempt, by its index.
+    RowEnd(AttemptId, usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +186,10 @@ impl StopWatcher {
                 unit: place, turn, ..
             } => unit(place).is_some_and(|unit| turns(unit) >= turn),
             SeekGoal::Entry(entry) => run_view.state.entries > entry.0,
+            SeekGoal::RowEnd(attempt_id, row) => run_view
+                .rows(attempt_id)
+                .get(row)
+                .is_some_and(|row| row.last(run_view.state.entries).is_some()),
             SeekGoal::Nothing | SeekGoal::BreakCondition(_) | SeekGoal::Moment(_) => false,
         }
     }

@@ -2,10 +2,15 @@
 //! are never delayed.
 
 use super::{App, Millis, Playback, Player, PollStatus, RedrawPriority, ScreenMessage, TimeStep};
+use crate::{pages::inspect::InspectPage, stream_rows::row_at};
 use ingestdeck_core::{
     control::BreakCondition,
     run::breakpoint::{SeekGoal, StopWatcher, TimeStop, turns},
-    run::{ActivityMark, SeekTarget, state::RunState, timeline::AdvanceStatus},
+    run::{
+        ActivityMark, SeekTarget,
+        state::{RunState, UnitState},
+        timeline::AdvanceStatus,
+    },
     tape::Seq,
     text::clock,
 };
@@ -245,6 +250,7 @@ impl App {
                 SeekGoal::Moment(SeekTarget::Entries(entries)) => format!("to entry {entries}"),
                 SeekGoal::Entry(entry) => format!("to entry {entry}"),
                 SeekGoal::Nothing | SeekGoal::Row(_) | SeekGoal::Turn(..) => "on".to_owned(),
+                SeekGoal::RowEnd(..) => "to the end of the call".to_owned(),
                 SeekGoal::TurnBack { .. } => "back".to_owned(),
             });
         }
@@ -277,6 +283,7 @@ impl App {
                     self.end_goal_seek();
                     self.seek_back_to_turn(unit, turn - 1, here);
                 }
+                SeekGoal::Entry(_) => self.open_entry(hit),
                 _ => self.stop(hit),
             },
             (Ok(AdvanceStatus::Waiting), None) if self.timeline.is_provisional() => {
@@ -323,7 +330,10 @@ impl App {
                 "this is the end: {}",
                 clock(self.model.playhead.bounds.last_at)
             ),
-            SeekGoal::Nothing | SeekGoal::Turn(..) | SeekGoal::TurnBack { .. } => return,
+            SeekGoal::Nothing
+            | SeekGoal::Turn(..)
+            | SeekGoal::TurnBack { .. }
+            | SeekGoal::RowEnd(..) => return,
         };
         self.model.toasts.show(text);
     }
@@ -333,6 +343,40 @@ impl App {
         self.set_playback(Playback::Paused);
         self.seek_finished(Ok(()));
         self.input(ScreenMessage::TimeStopped(hit));
+    }
+
+    /// Stops after the entry that the user named, and inspects its action. A call is shown at its end, with its result.
+    fn open_entry(&mut self, hit: TimeStop) {
+        let (attempt_id, seq) = (hit.attempt, hit.seq);
+        self.stop(hit);
+        // The page of a session shows the action itself.
+        if !self.model.is_bottom() {
+            return;
+        }
+        let run_view = self.timeline.view();
+        let entries = run_view.state.entries;
+        let mut units = run_view.state.units.iter();
+        let attempt = attempt_id.and_then(|attempt_id| {
+            let index = |unit: &UnitState| {
+                let mut attempts = unit.attempts.iter();
+                attempts.position(|attempt| attempt.id == attempt_id)
+            };
+            let (unit, index) = units.find_map(|unit| Some((unit, index(unit)?)))?;
+            Some((attempt_id, unit.key.clone(), index))
+        });
+        let Some((attempt_id, unit, index)) = attempt else {
+            return;
+        };
+        let rows = run_view.rows(attempt_id);
+        let Some(row) = row_at(rows, seq, entries) else {
+            return;
+        };
+        let is_open = rows[row].last(entries).is_none();
+        self.model.open(InspectPage::new(unit, index, Some(row)));
+        if is_open {
+            let watch = self.watch(SeekGoal::RowEnd(attempt_id, row));
+            self.start_goal_seek(watch);
+        }
     }
 
     pub(super) fn is_next_due(&self) -> bool {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ingestdeck_core::control::RunCommand;
 use ingestdeck_tui::{ExitReason, TuiExit, host::HostInput};
+use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -432,6 +433,44 @@ fn record_opens_after_an_entry_with_its_unit() {
             && !text.contains("Later."),
         "{text}"
     );
+}
+
+/// The entry of a call is named by `why`, and what matters is what came of it.
+#[test]
+fn record_opens_a_call_with_its_result() {
+    let mut tape = tape::TapeFixture::new("orbit", false);
+    let page = json!({"key": "revenue", "content": "# Revenue"});
+    tape.plan(&["dbt-all", "docs-x"])
+        .start("dbt-all", 1)
+        .start("docs-x", 1)
+        .call("docs-x", 1, "w", "wiki_write", &page);
+    let entries = tape.entries();
+    tape.say("dbt-all", 1, "Elsewhere.")
+        .result("docs-x", 1, "w", "Wiki page `revenue` created.", false)
+        .say("docs-x", 1, "Later.");
+    let mut paused = options();
+    paused.paused_after = Some(entries);
+    let shown = |keys: &str| {
+        play(
+            tape.timeline(),
+            None,
+            paused.clone(),
+            ScriptedHost::new(keys, SIZE),
+        )
+        .0
+        .text()
+    };
+    let text = shown("");
+    assert!(
+        text.contains("docs-x running inspector") && text.contains("PAUSED"),
+        "{text}"
+    );
+    assert!(
+        text.contains("Wiki page `revenue` created.") && text.contains("+ # Revenue"),
+        "{text}"
+    );
+    assert!(!text.contains("Later."), "{text}");
+    assert!(shown("<esc>").contains("┌ units"), "{}", shown("<esc>"));
 }
 
 #[test]
