@@ -333,11 +333,16 @@ pub(crate) trait Page: Any + fmt::Debug + DynClone + Send + Sync {
     fn add_content(&self, _scene: &ContentContext<'_>, _wants: &mut CacheRequest) {}
 
     /// Takes the size of the documents that the cache has laid out. True if that may change the page.
-    fn take_layout(&mut self, _cache: &ScreenCache, _wants: &CacheRequest) -> bool {
+    fn take_layout(
+        &mut self,
+        _run_view: &RunView,
+        _cache: &ScreenCache,
+        _wants: &CacheRequest,
+    ) -> bool {
         false
     }
 
-    /// True if the visible range is only known after the layout.
+    /// True if what is visible is only known after the layout.
     fn reads_after_layout(&self) -> bool {
         false
     }

@@ -22,12 +22,10 @@ impl App {
         let side_pane = self.model.side_pane(self.timeline.view());
         let is_kept = is_shown && self.frames.side_pane.is_kept(self.clock.now, side_pane);
         let wants = self.wanted_content(is_kept);
-        load::load(&mut self.timeline, &mut self.cache, &wants);
-        self.reading.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
-        self.update_layout_facts(&wants);
+        self.load(&wants);
         if self.model.page().reads_after_layout() {
             let wants = self.wanted_content(false);
-            load::load(&mut self.timeline, &mut self.cache, &wants);
+            self.load(&wants);
         }
         let (targets, wide_rows) = (ClickTargets::default(), WideRows::default());
         let scene = DrawContext {
@@ -69,10 +67,12 @@ impl App {
             .content(&layout, self.timeline.view(), &self.cache)
     }
 
-    /// Updates the page with the size of its documents.
-    fn update_layout_facts(&mut self, wants: &cache::CacheRequest) {
+    /// Reads the visible content, and updates the page with its size.
+    fn load(&mut self, wants: &cache::CacheRequest) {
+        load::load(&mut self.timeline, &mut self.cache, wants);
+        self.reading.has_unread = load::has_more(&self.timeline, &self.cache, wants);
         let (page, _) = self.model.page_mut();
-        if page.take_layout(&self.cache, wants) {
+        if page.take_layout(self.timeline.view(), &self.cache, wants) {
             self.model.refresh(self.timeline.view());
         }
     }

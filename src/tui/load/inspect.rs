@@ -14,6 +14,7 @@ use crate::{
     theme::StyleRole,
 };
 use ingestdeck_core::{
+    actions::sql_query::SqlQuery,
     decode::{
         self, MessageBlock, RawJson,
         line::{InitLine, SessionFileLine},
@@ -125,27 +126,33 @@ struct CallDocument {
     write: Option<file_change::FileWrite>,
 }
 
-/// The parts of a call, laid out one below the other in this order.
+/// The parts of a call.
 #[derive(Default)]
 pub(super) struct CallBlocks {
-    pub(super) arguments: Vec<DocumentBlock>,
-    /// What a person decided about the call.
-    decisions: Vec<DocumentBlock>,
+    pub(super) result: Vec<DocumentBlock>,
     /// What it changed; empty for calls that do not write.
     pub(super) change: Vec<DocumentBlock>,
-    pub(super) result: Vec<DocumentBlock>,
+    /// What a person decided about the call.
+    decisions: Vec<DocumentBlock>,
+    pub(super) arguments: Vec<DocumentBlock>,
+    /// True for a query, without which its rows mean nothing.
+    is_query: bool,
 }
 
 impl CallBlocks {
-    /// The parts below each other, with an empty line between them.
+    /// The parts below each other, with an empty line between them: what came of the call, then what it was.
     pub(super) fn joined(self) -> Vec<DocumentBlock> {
-        let mut pieces = self.arguments;
-        pieces.extend(self.decisions);
-        for part in [self.change, self.result] {
-            if !part.is_empty() {
+        let (asked, answered) = (self.arguments, self.result);
+        let parts = match self.is_query {
+            true => [asked, self.decisions, answered, self.change],
+            false => [answered, self.change, self.decisions, asked],
+        };
+        let mut pieces = Vec::new();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            if !pieces.is_empty() {
                 pieces.push(DocumentBlock::BlankLine);
-                pieces.extend(part);
             }
+            pieces.extend(part);
         }
         pieces
     }
@@ -243,10 +250,11 @@ pub(super) fn call(
         result.extend(background_task(timeline, row, task_end));
     }
     CallBlocks {
-        arguments: called.pieces,
-        decisions,
-        change: change.unwrap_or_default(),
         result,
+        change: change.unwrap_or_default(),
+        decisions,
+        arguments: called.pieces,
+        is_query: SqlQuery::is_query_tool(&called.tool),
     }
 }
 
@@ -432,7 +440,6 @@ fn decisions(
         });
         if let Ok(Some((at, words, input))) = decision {
             if pieces.is_empty() {
-                pieces.push(DocumentBlock::BlankLine);
                 pieces.push(DocumentBlock::section("decisions", None));
             }
             pieces.push(DocumentBlock::fact(

@@ -265,7 +265,7 @@ impl Page for ArtifactsPage {
         }
     }
 
-    fn take_layout(&mut self, cache: &ScreenCache, wants: &CacheRequest) -> bool {
+    fn take_layout(&mut self, _: &RunView, cache: &ScreenCache, wants: &CacheRequest) -> bool {
         if let Some(shown) = &mut self.document {
             let document = cache.requested_document(wants);
             shown.lines = document.map_or(0, |document| document.lines.len());

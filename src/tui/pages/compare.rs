@@ -149,7 +149,7 @@ impl Page for ComparePage {
         }
     }
 
-    fn take_layout(&mut self, cache: &ScreenCache, wants: &CacheRequest) -> bool {
+    fn take_layout(&mut self, _: &RunView, cache: &ScreenCache, wants: &CacheRequest) -> bool {
         let is_known = wants
             .comparison
             .is_some_and(|sides| cache.has_comparison(&sides));

@@ -211,7 +211,7 @@ impl Page for EntryPage {
         });
     }
 
-    fn take_layout(&mut self, cache: &ScreenCache, wants: &CacheRequest) -> bool {
+    fn take_layout(&mut self, _: &RunView, cache: &ScreenCache, wants: &CacheRequest) -> bool {
         let document = cache.requested_document(wants);
         self.lines = document.map_or(0, |document| document.lines.len());
         true

@@ -24,6 +24,7 @@ use crate::{
     },
     reading_order::RowAddress,
     search_match::nearest,
+    widgets::stream,
 };
 use ingestdeck_core::{
     run::{
@@ -418,8 +419,23 @@ impl Page for InspectPage {
         }
     }
 
-    fn take_layout(&mut self, cache: &ScreenCache, wants: &CacheRequest) -> bool {
+    fn take_layout(
+        &mut self,
+        run_view: &RunView,
+        cache: &ScreenCache,
+        wants: &CacheRequest,
+    ) -> bool {
+        let columns = wants.rows.iter().filter_map(|row| {
+            let line = cache.row(RowId::new(row, run_view))?;
+            u16::try_from(stream::call_columns(row, line)).ok()
+        });
+        // The list does not become narrower while the user moves in it.
+        self.call_columns = columns.fold(self.call_columns, u16::max);
         self.set_document(cache.requested_document(wants), cache.is_complete());
+        true
+    }
+
+    fn reads_after_layout(&self) -> bool {
         true
     }
 

@@ -257,7 +257,7 @@ impl Page for ReadingPage {
         }
     }
 
-    fn take_layout(&mut self, cache: &ScreenCache, wants: &CacheRequest) -> bool {
+    fn take_layout(&mut self, _: &RunView, cache: &ScreenCache, wants: &CacheRequest) -> bool {
         self.take_texts(&wants.reading, cache);
         true
     }

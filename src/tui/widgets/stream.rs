@@ -437,17 +437,15 @@ pub(crate) fn waiting(scene: &DrawContext<'_>, unit: &UnitState, area: Rect, buf
     }
 }
 
-fn title(
+/// Role, sign and name of the state of a unit, or of an earlier attempt at it.
+pub(crate) fn state(
     scene: &DrawContext<'_>,
     unit: &UnitState,
     attempt: Option<(usize, &AttemptState)>,
-    width: usize,
-) -> Vec<(StyleRole, String)> {
+) -> (StyleRole, &'static str, String) {
     let glyphs = scene.theme.glyphs;
-    let name = width.saturating_sub(24).clamp(8, 48);
-    // An earlier attempt has its own status.
     let earlier = attempt.filter(|(index, _)| index + 1 < unit.attempts.len());
-    let (role, glyph, status) = match earlier.map(|(_, attempt)| status_of(unit, attempt)) {
+    match earlier.map(|(_, attempt)| status_of(unit, attempt)) {
         Some(status) => (
             status_role(status),
             glyphs.status(status),
@@ -456,9 +454,20 @@ fn title(
         None => (
             status_role(unit.status),
             glyphs.unit(unit),
-            state_text(unit, scene.model.playhead.time),
+            state_text(unit, scene.model.playhead.time).into_owned(),
         ),
-    };
+    }
+}
+
+fn title(
+    scene: &DrawContext<'_>,
+    unit: &UnitState,
+    attempt: Option<(usize, &AttemptState)>,
+    width: usize,
+) -> Vec<(StyleRole, String)> {
+    let glyphs = scene.theme.glyphs;
+    let name = width.saturating_sub(24).clamp(8, 48);
+    let (role, glyph, status) = state(scene, unit, attempt);
     let title = vec![
         (role, format!("{glyph} ")),
         (
@@ -575,12 +584,39 @@ pub(crate) fn title_with_facts(
         title.push((role, fact));
     }
     title
+/// Columns that a row of a call needs without its time and with all of its name, within limits; 0 for other rows, whose
+/// text continues next to the list.
+pub(crate) fn call_columns(row: &StreamRow, line: &RowLine) -> usize {
+    /// The sign, a gap and the duration.
+    const AROUND: usize = 2 + 2 + 8;
+    const MAX_LABEL: usize = 48;
+    const MAX_OUTCOME: usize = 10;
+    if !matches!(row.kind, RowKind::Tool | RowKind::Task) {
+        return 0;
+    }
+    let label = text::width_up_to(&line.label, MAX_LABEL);
+    let outcome = text::width_up_to(&line.outcome, MAX_OUTCOME);
+    usize::from(row.depth.min(6)) * 2 + AROUND + label + outcome
+}
+
+/// Paints a row, with its time from [`TIMED`] columns on.
 }
 
 pub(crate) fn row(
     scene: &DrawContext<'_>,
     row: &StreamRow,
     is_bookmarked: bool,
+) {
+    let is_timed = area.width >= TIMED;
+    timed_row(scene, row, (is_bookmarked, is_timed), area, buf);
+}
+
+pub(crate) fn timed_row(
+    scene: &DrawContext<'_>,
+    row: &StreamRow,
+    (is_bookmarked, is_timed): (bool, bool),
+    area: Rect,
+    buf: &mut Buffer,
     area: Rect,
     buf: &mut Buffer,
 ) {
@@ -590,7 +626,7 @@ pub(crate) fn row(
         .row(RowId::new(row, scene.run_view))
         .unwrap_or(&unread);
     let mut pen = RowWriter::row(scene, buf, area);
-    if area.width >= TIMED && scene.source.origin.has_times {
+    if is_timed && scene.source.origin.has_times {
         let playhead = &scene.model.playhead;
         let columns = playhead.moment_columns();
         pen.cell(StyleRole::Dim, &playhead.moment(line.at), columns);

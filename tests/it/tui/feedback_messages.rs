@@ -352,9 +352,9 @@ fn inspector_follows_a_requested_attempt() {
         .start(UNIT, 2);
     after.say(UNIT, 2, "Once more.");
     for (keys, shown) in [
-        ("gg<enter>ry", "try 2 of 2: open"),
-        ("gg<enter>", "try 1 of 2: failed"),
-        ("gg<enter>6ry", "try 2 of 2"),
+        ("gg<enter>ry", "[▶ try 2]"),
+        ("gg<enter>", "[✗ try 1]"),
+        ("gg<enter>6ry", "[▶ try 2]"),
     ] {
         let (text, given) = grown(&tape::running(), &after, keys, SIZE);
         assert_eq!(given.len(), usize::from(keys.ends_with('y')), "{keys}");

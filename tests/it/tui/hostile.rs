@@ -270,7 +270,12 @@ proptest! {
         let hostile = shown(&text, keys, size);
         let buffer = hostile.terminal.backend().buffer();
         prop_assert!(frame(&hostile).len() > 10);
+        let inner = 1..usize::from(size.0) - 1;
         for (at, symbol) in frame(&shown("word", keys, size)) {
+            // The list of the inspector is as wide as its calls.
+            if keys.contains("<enter>") && symbol == "│" && inner.contains(&(at % usize::from(size.0))) {
+                continue;
+            }
             prop_assert_eq!(buffer.content()[at].symbol(), &symbol, "cell {}:\n{}", at, hostile.text());
         }
     }

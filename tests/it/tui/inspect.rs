@@ -241,7 +241,7 @@ fn images_are_listed_by_type() {
 
 #[test]
 fn row_of_the_start_opens_all_entries_it_covers() {
-    let text = |keys: &str| shown(twice().timeline(), keys, (200, 100)).text();
+    let text = |keys: &str| shown(twice().timeline(), keys, (240, 100)).text();
     let start = text("iagg");
     let (start, shown) = (
         start.lines().any(|line| line.contains("isolation holds")),
@@ -334,6 +334,10 @@ fn copied_text_is_unescaped() {
     assert_eq!(copied("i2Y"), ["claude --resume 5e55-2"]);
     assert_eq!(
         copied("iA]<tab>y"),
+        ["wiki_write rejected: summary is missing"]
+    );
+    assert_eq!(
+        copied("iA]<tab>%%y"),
         [r##"{"key":"revenue","content":"# Revenue"}"##]
     );
     let prompt = copied("i2y").concat();
@@ -452,7 +456,7 @@ fn large_result_is_shown_immediately_and_completely() {
         .wait(10)
         .result("big", 1, "t", &text, false);
     tape.end("big", 1, 0);
-    let script = shown(tape.timeline(), "i<tab>%", (120, 36));
+    let script = shown(tape.timeline(), "i<tab>", (120, 36));
     assert!(
         script.text().contains("line 0 of a result"),
         "{}",

@@ -167,10 +167,7 @@ fn lanes_show_the_moment_in_the_past() {
 #[test]
 fn selected_attempt_opens_in_the_inspector() {
     let text = shown(&waits(), "glgg<enter>", (120, 36));
-    assert!(
-        text.contains("dbt-staging succeeded inspector · try 1 of 1"),
-        "{text}"
-    );
+    assert!(text.contains("dbt-staging succeeded inspector"), "{text}");
     // The search and the problem keys select attempts, too.
     let text = shown(&waits(), "glgg/marts<enter>", (120, 36));
     assert!(text.contains("selected: dbt-marts, failed"), "{text}");

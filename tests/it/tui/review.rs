@@ -290,7 +290,7 @@ fn line_of_a_diff_leads_to_the_call_that_wrote_it() {
         "{text}"
     );
     assert!(
-        text.contains("inspector") && text.contains("✓ read_raw_file subscription"),
+        text.contains("inspector") && text.contains("✓ read_raw_file subscript"),
         "{text}"
     );
     let text = recorded("cgw");

@@ -205,7 +205,7 @@ fn entries_after_the_end_are_shown_immediately() {
     let text = script.text();
     let right: String = text
         .lines()
-        .flat_map(|line| line.chars().skip(60))
+        .flat_map(|line| line.chars().skip(41))
         .collect();
     assert!(right.contains("Two two two."), "{text}");
 }

@@ -19,6 +19,9 @@ use ingestdeck_core::{
 
 /// Rows of the detail pane below which it is not shown next to the actions.
 const MIN_DETAIL_ROWS: u16 = 6;
+/// Fewest columns of the list of actions next to the details, and the columns of the times in it.
+const MIN_LIST_COLUMNS: u16 = 30;
+const TIME_COLUMNS: u16 = 6;
 
 /// A view of one unit, one attempt at a time.
 #[derive(Clone, Debug)]
@@ -34,6 +37,8 @@ pub(crate) struct InspectPage {
     pub zoom: bool,
     /// Scroll position in the actions of the attempt.
     pub actions: ScrollList,
+    /// Columns of the widest call that was shown in the list.
+    pub call_columns: u16,
     /// Scroll position in the lines of the document.
     pub lines: ScrollList,
     /// Folds that the user opened or closed.
@@ -109,6 +114,7 @@ impl InspectPage {
             side: InspectSide::Actions,
             zoom: false,
             actions,
+            call_columns: 0,
             lines: ScrollList::default(),
             toggled_folds: BTreeSet::new(),
             match_line: None,
@@ -296,7 +302,8 @@ impl InspectPage {
             return one(self.side);
         }
         if body.width >= layout::MIN_WIDE_COLUMNS {
-            let left = (rest.width * 2 / 5).clamp(30, 72);
+            let least = (rest.width / 3).max(MIN_LIST_COLUMNS);
+            let left = (self.call_columns + TIME_COLUMNS).clamp(least, rest.width * 3 / 7);
             return InspectAreas {
                 actions: Some(Rect {
                     width: left,

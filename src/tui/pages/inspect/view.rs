@@ -7,16 +7,11 @@ use super::InspectPanel;
 use super::state::InspectSide;
 use crate::page::DrawContext;
 use crate::widgets::{RowWriter, document_view, pane, stream};
-use crate::{
-    layout,
-    model::ClickAction,
-    theme::{StyleRole, status_role},
-};
-use ingestdeck_core::{
-    run::state::{AttemptState, UnitState},
-    tape::{UnitKey, note::StopReason},
-    text,
-};
+use crate::{layout, model::ClickAction, theme::StyleRole};
+use ingestdeck_core::{run::state::UnitState, tape::UnitKey, text};
+
+/// Columns of the list of actions from which it shows their times.
+const MIN_TIMED: u16 = 48;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectPage, area: Rect, buf: &mut Buffer) {
     let rows = view
@@ -92,26 +87,18 @@ pub(crate) fn frame(
         .iter()
         .find(|unit| unit.key == *key);
     let key = text::printable(key, 60);
-    let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
-    let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
-    let word = unit.map_or("", |unit| unit.status_text());
-    let attempts = unit.map_or(&[][..], |unit| &unit.attempts);
-    let attempt = shown.and_then(|shown| attempts.get(shown)).map(|attempt| {
-        format!(
-            " · try {} of {}: {}",
-            attempt.number,
-            attempts.len(),
-            attempt_word(attempt)
-        )
+    let attempt =
+        unit.and_then(|unit| shown.and_then(|shown| Some((shown, unit.attempts.get(shown)?))));
+    let (role, sign, state) = unit.map_or((StyleRole::Text, "", String::new()), |unit| {
+        stream::state(scene, unit, attempt)
     });
     let title = [
         (role, sign),
         (StyleRole::Text, " "),
         (StyleRole::Strong, key.as_ref()),
         (StyleRole::Text, " "),
-        (role, word),
+        (role, state.as_str()),
         (StyleRole::Dim, " inspector"),
-        (StyleRole::Dim, attempt.as_deref().unwrap_or_default()),
     ];
     pane(scene, area, true, &title, &[(StyleRole::Dim, place)], buf);
     let [attempts, panels, _] = layout::inspector_areas(area);
@@ -121,18 +108,7 @@ pub(crate) fn frame(
     self::panels(scene, panel, panels, buf);
 }
 
-/// The state of an attempt, which can differ from the state of its unit.
-fn attempt_word(attempt: &AttemptState) -> String {
-    match (&attempt.verdict, attempt.ended_at) {
-        (Some(verdict), _) if verdict.stop == StopReason::Budget => "budget".to_owned(),
-        (Some(verdict), _) => format!("{:?}", verdict.outcome).to_lowercase(),
-        (None, Some(_)) if attempt.reported_ok == Some(false) => "failed".to_owned(),
-        (None, Some(_)) => "completed".to_owned(),
-        (None, None) => "open".to_owned(),
-    }
-}
-
-/// Paints the attempts of a unit as tabs, and the session of the shown one.
+/// Paints the attempts of a unit as tabs with the signs of their states, and the session of the shown one.
 fn attempts(
     scene: &DrawContext<'_>,
     unit: &UnitState,
@@ -142,11 +118,13 @@ fn attempts(
 ) {
     let mut pen = RowWriter::row(scene, buf, area);
     for (index, attempt) in unit.attempts.iter().enumerate() {
-        let area = tab(
-            &mut pen,
-            Some(index) == shown,
-            &format!("try {} {}", attempt.number, attempt_word(attempt)),
-        );
+        // The title has the state of the only one.
+        let sign = match unit.attempts.len() {
+            1 => String::new(),
+            _ => format!("{} ", stream::state(scene, unit, Some((index, attempt))).1),
+        };
+        let text = format!("{sign}try {}", attempt.number);
+        let area = tab(&mut pen, Some(index) == shown, &text);
         scene.targets.add(area, ClickAction::Attempt(index));
     }
     let session = shown
@@ -243,7 +221,8 @@ fn actions(scene: &DrawContext<'_>, view: &InspectPage, area: Rect, buf: &mut Bu
             height: 1,
             ..area
         };
-        stream::row(scene, row, bookmarked.contains(&index), line, buf);
+        let flags = (bookmarked.contains(&index), area.width >= MIN_TIMED);
+        stream::timed_row(scene, row, flags, line, buf);
         if index == view.actions.selected {
             let role = if view.is_list() {
                 StyleRole::Selected
