@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 
 use super::{
     attempt_summary::AttemptSummary,
-    comparison::{CompareKey, Comparison},
+    comparison::{CompareKey, Comparison, align::CallPair},
     document::{DocumentLayout, JsonNodeId, LaidOutDocument},
     entry_part::EntryPart,
     inspect_panel::InspectPanel,
@@ -157,6 +157,8 @@ pub(crate) struct PanelPage {
     pub attempt: usize,
     pub panel: InspectPanel,
     /// The selected action: its index and its key.
+    /// What differs between two calls of a comparison, and between the prompts of its attempts.
+    Difference(CompareKey, Option<CallPair>),
     pub action: Option<(usize, RowId)>,
     /// Folds that the user opened or closed.
     pub toggled_folds: BTreeSet<JsonNodeId>,

@@ -197,6 +197,10 @@ fn start_layout(
             page.toggled_folds.clone(),
         ),
     };
+        DocumentContent::Difference(sides, pair) => (
+            compare::difference_blocks(timeline, sides, *pair),
+            BTreeSet::new(),
+        ),
     DocumentLayout::new(pieces, turned, wanted.width)
 }
 

@@ -9,5 +9,5 @@ mod row_writer;
 pub(crate) mod stream;
 
 pub(crate) use match_marks::mark_matches;
-pub(crate) use pane::{pane, progress};
+pub(crate) use pane::{pane, progress, titled_rule};
 pub(crate) use row_writer::{RowWriter, key_names};

@@ -2,19 +2,29 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::inspect::started;
+use super::{
+    MAX_SHOWN_BYTES, blocks, bytes, call_as_run, edited,
+    entry_blocks::result_of,
+    file_change,
+    inspect::{self, started},
+    read_head,
+};
 use crate::{
     attempt_summary::{AttemptSummary, CallAccessKind},
     cache::ScreenCache,
     comparison::{
         CompareKey, Comparison,
-        align::{self, align},
+        align::{self, CallPair, align},
     },
-    document::text_diff,
+    document::{DocumentBlock, text_diff},
+    theme::StyleRole,
 };
-use ingestdeck_core::run::{
-    Timeline,
-    state::{AttemptId, AttemptState, RowOutcome},
+use ingestdeck_core::{
+    decode::{self, MessageBlock},
+    run::{
+        Timeline,
+        state::{AttemptId, AttemptState, RowOutcome, StreamRow},
+    },
 };
 
 /// Compares two attempts. `None` until both are read completely.
@@ -23,15 +33,7 @@ pub(super) fn compare(
     cache: &ScreenCache,
     sides: &CompareKey,
 ) -> Option<Comparison> {
-    let units = &timeline.view().state.units;
-    let attempt = |attempt_id: AttemptId| {
-        units
-            .iter()
-            .flat_map(|unit| &unit.attempts)
-            .find(|attempt| attempt.id == attempt_id)
-            .cloned()
-    };
-    let attempts = [attempt(sides[0].0)?, attempt(sides[1].0)?];
+    let attempts = attempts(timeline, sides)?;
     let mut calls = [Vec::new(), Vec::new()];
     let mut written = [Vec::new(), Vec::new()];
     for (side, attempt) in attempts.iter().enumerate() {
@@ -62,6 +64,110 @@ pub(super) fn compare(
         prompt,
         written,
     })
+}
+
+fn attempts(timeline: &Timeline, sides: &CompareKey) -> Option<[AttemptState; 2]> {
+    let units = &timeline.view().state.units;
+    let attempt = |attempt_id: AttemptId| {
+        units
+            .iter()
+            .flat_map(|unit| &unit.attempts)
+            .find(|attempt| attempt.id == attempt_id)
+            .cloned()
+    };
+    Some([attempt(sides[0].0)?, attempt(sides[1].0)?])
+}
+
+/// What differs between the arguments and the results of two calls, or a call that only one attempt made; and what
+/// differs between the prompts of the attempts.
+pub(super) fn difference_blocks(
+    timeline: &mut Timeline,
+    sides: &CompareKey,
+    pair: Option<CallPair>,
+) -> Vec<DocumentBlock> {
+    let mut parts = Vec::new();
+    let rows = pair.map_or([None, None], |pair| [pair.left, pair.right]);
+    let calls: Vec<_> = sides
+        .iter()
+        .zip(rows)
+        .filter_map(|((attempt_id, ..), index)| {
+            let index = index?;
+            let row = *timeline.view().rows(*attempt_id).get(index)?;
+            Some((*attempt_id, index, row))
+        })
+        .collect();
+    match calls[..] {
+        [(.., old), (.., new)] => {
+            let [old, new] = [old, new].map(|row| call_texts(timeline, &row));
+            if old.0 != new.0 {
+                parts.push(file_change::arguments(&old.0, &new.0));
+            }
+            if old.1 != new.1 {
+                let mut part = vec![DocumentBlock::section("result", None)];
+                part.extend(text_diff::diff_blocks(&old.1, &new.1));
+                parts.push(part);
+            }
+        }
+        [(attempt_id, index, row)] => {
+            parts.push(inspect::call(timeline, attempt_id, index, &row).joined());
+        }
+        _ => {}
+    }
+    let prompts = attempts(timeline, sides)
+        .map(|attempts| attempts.map(|attempt| started(timeline, &attempt)));
+    if let Some([Some(old), Some(new)]) = prompts {
+        let texts = [
+            ("prompt", &old.prompt, &new.prompt),
+            ("system prompt", &old.system_prompt, &new.system_prompt),
+        ];
+        for (what, old, new) in texts.into_iter().filter(|(_, old, new)| old != new) {
+            let (added, removed) = text_diff::count(old, new);
+            let facts = vec![
+                (StyleRole::Succeeded, format!("+{added}")),
+                (StyleRole::Failed, format!("-{removed}")),
+            ];
+            let mut part = vec![DocumentBlock::titled(what, what.to_owned(), facts, None)];
+            part.extend(text_diff::diff_blocks(old, new));
+            parts.push(part);
+        }
+    }
+    let mut blocks = Vec::new();
+    for part in parts {
+        if !blocks.is_empty() {
+            blocks.push(DocumentBlock::BlankLine);
+        }
+        blocks.extend(part);
+    }
+    blocks
+}
+
+/// The arguments of a call as it ran, and its result; empty where they are not on the record.
+fn call_texts(timeline: &mut Timeline, row: &StreamRow) -> (String, String) {
+    let edited = edited(timeline, row.first(), row.block);
+    let call = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, _| {
+        let line = decode::decode_line(bytes(&arrived.body));
+        match blocks(&line).get(usize::from(row.block)) {
+            Some(MessageBlock::ToolUse(call)) => {
+                let input = call_as_run(call, edited.as_deref()).input;
+                let input = input.map_or("{}", |input| input.0).to_owned();
+                Some((call.id.to_string(), input))
+            }
+            _ => None,
+        }
+    });
+    let Ok(Some((id, input))) = call else {
+        return Default::default();
+    };
+    let last = timeline.view().background_result(row);
+    let last = last.or_else(|| row.last(timeline.view().state.entries));
+    let result = last.map(|last| {
+        read_head(timeline, last, MAX_SHOWN_BYTES, |arrived, _| {
+            let line = decode::decode_line(bytes(&arrived.body));
+            result_of(&line, Some(&id)).map(|result| result.text().into_owned())
+        })
+    });
+    let result = result.and_then(|read| read.ok().flatten());
+    (input, result.unwrap_or_default())
 }
 
 fn calls(

@@ -5,11 +5,11 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::inspect::InspectPage;
 use crate::{
     action::UserAction,
-    cache::{CacheRequest, ScreenCache},
+    cache::{CacheRequest, DocumentContent, DocumentRequest, ScreenCache},
     comparison::align::CallDifference,
     effect::{ExportRequest, ExportTool, ScreenEffect},
     export_request::{self, copy_row},
-    layout::ScreenLayout,
+    layout::{self, ScreenLayout},
     model::{ScrollList, SharedModel},
     page::{ContentContext, DrawContext, Page, PageKey, ScreenModel},
     search_match::nearest,
@@ -35,7 +35,15 @@ impl Page for ComparePage {
         use UserAction::*;
         (
             self.name(),
-            &[NextFailure, PreviousFailure, CopyName, Editor, Pager],
+            &[
+                NextFailure,
+                PreviousFailure,
+                ScrollDown,
+                ScrollUp,
+                CopyName,
+                Editor,
+                Pager,
+            ],
         )
     }
 
@@ -67,6 +75,12 @@ impl Page for ComparePage {
     fn go_to_end(&mut self, model: &mut SharedModel, run_view: &RunView, last: bool) {
         let len = self.len(model, run_view);
         self.list.select(if last { usize::MAX } else { 0 }, len);
+    }
+
+    /// Scrolls the difference of the selected calls.
+    fn scroll(&mut self, model: &mut SharedModel, _: &RunView, by: isize) {
+        let area = self.areas(model.layout().body).difference;
+        self.scroll_difference(by, layout::below(area, 1).height);
     }
 
     fn sideways(&mut self, model: &mut SharedModel, run_view: &RunView, right: bool) {
@@ -138,7 +152,14 @@ impl Page for ComparePage {
             let version = scene.cache.summary_version(attempt.id);
             (attempt.id, run_view.rows(attempt.id).len(), version)
         }));
-        let visible = usize::from(self.areas(scene.plan.body).calls.height);
+        let areas = self.areas(scene.plan.body);
+        if let (Some(sides), 1..) = (wants.comparison, areas.difference.height) {
+            wants.document = Some(DocumentRequest {
+                content: DocumentContent::Difference(sides, self.selected_pair()),
+                width: areas.difference.width,
+            });
+        }
+        let visible = usize::from(areas.calls.height);
         let pairs = self.pairs.iter().flatten();
         for pair in pairs.skip(self.list.offset).take(visible) {
             for (attempt, row) in attempts.into_iter().zip([pair.left, pair.right]) {
@@ -154,6 +175,8 @@ impl Page for ComparePage {
             .comparison
             .is_some_and(|sides| cache.has_comparison(&sides));
         self.set_comparison(cache.comparison().filter(|_| is_known));
+        let document = cache.requested_document(wants);
+        self.set_difference(document.map_or(0, |document| document.lines.len()));
         true
     }
 

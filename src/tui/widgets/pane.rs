@@ -96,3 +96,20 @@ pub(crate) fn pane(
     }
     layout::inner(area)
 }
+
+/// Paints a rule with a title at the left and one at the right end in the first row of `area`.
+pub(crate) fn titled_rule(
+    scene: &DrawContext<'_>,
+    title: &str,
+    right: &str,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let [.., flat] = scene.theme.glyphs.frame;
+    let mut pen = RowWriter::row(scene, buf, area);
+    pen.end_with(&[(StyleRole::Dim, right)]);
+    pen.repeat(StyleRole::Border, flat, 2);
+    let room = pen.room().saturating_sub(2);
+    pen.put_in(StyleRole::Dim, &format!(" {title} "), room);
+    pen.repeat(StyleRole::Border, flat, pen.room());
+}

@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{RowWriter, pane};
+use super::{RowWriter, pane, titled_rule};
 use crate::page::DrawContext;
 use crate::stream_rows::row_at;
 use crate::{
@@ -130,16 +130,8 @@ fn result(scene: &DrawContext<'_>, key: &ReadingKey, area: Rect, buf: &mut Buffe
     let Some(lines) = scene.cache.reading(key).filter(|lines| !lines.is_empty()) else {
         return;
     };
-    let flat = scene.theme.glyphs.frame[5];
     let name = scene.cache.row(key.row).map_or("", |line| &line.label);
-    let mut pen = RowWriter::row(scene, buf, area);
-    pen.repeat(StyleRole::Border, flat, 2);
-    pen.put_in(
-        StyleRole::Dim,
-        &format!(" {name} "),
-        usize::from(area.width).saturating_sub(4),
-    );
-    pen.repeat(StyleRole::Border, flat, pen.room());
+    titled_rule(scene, name, "", area, buf);
     let rows = layout::below(area, 1);
     let is_cut = lines.len() > usize::from(rows.height);
     for (y, line) in (rows.y..rows.bottom()).zip(lines) {

@@ -53,6 +53,32 @@ fn compare_shows_where_attempts_diverge() {
 }
 
 #[test]
+fn difference_of_the_selected_calls_is_shown() {
+    let text = |keys: &str| shown(&twice(), keys, (120, 36)).text();
+    let arguments = text("=");
+    assert!(
+        arguments.contains("call 3: same tool with other arguments"),
+        "{arguments}"
+    );
+    for line in [
+        "summary (added)",
+        "+ Revenue",
+        "- wiki_write rejected: summary is missing",
+        "+ Wiki page `revenue` updated.",
+    ] {
+        assert!(arguments.contains(line), "{line}:\n{arguments}");
+    }
+    assert!(text("=JJJJJJJJJJJJJJJJJJJJ").contains("+ Give the page a title."));
+    let same = text("=k");
+    assert!(
+        same.contains("call 2: nothing differs") && same.contains("prompt · +3 · -0"),
+        "{same}"
+    );
+    let only = shown(&thrice(), "=j", (120, 36)).text();
+    assert!(only.contains("call only in the"), "{only}");
+}
+
+#[test]
 fn any_two_attempts_can_be_compared() {
     let text = |keys: &str| shown(&thrice(), keys, (120, 36)).text();
     assert!(

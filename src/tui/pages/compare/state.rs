@@ -14,6 +14,10 @@ use ingestdeck_core::{
 
 /// Rows of the summary.
 pub(crate) const SUMMARY: u16 = 9;
+/// Rows of the difference of the selected calls, with its title.
+const MIN_DIFFERENCE: u16 = 3;
+/// Rows of calls and their difference from which the difference has half of them, however many calls there are.
+const MIN_SHARED: u16 = 14;
 
 /// A view of two attempts at a unit side by side.
 #[derive(Clone, Debug)]
@@ -25,12 +29,23 @@ pub(crate) struct ComparePage {
     pub side: usize,
     /// Scroll position in the pairs of calls.
     pub list: ScrollList,
+    /// Scroll position in the difference of the selected pair.
+    pub difference: ShownDifference,
     /// Pairs of calls; `None` until the shell has compared the attempts.
     pub pairs: Option<Vec<CallPair>>,
     /// True if the attempts ran on different releases of the agent's program, which the summary then shows.
     pub has_other_release: bool,
     /// True until the page has scrolled to the first difference.
     pub jumps_to_first_difference: bool,
+}
+
+/// The difference of the selected pair that is on screen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ShownDifference {
+    pair: usize,
+    /// First line on screen.
+    pub scroll: usize,
+    pub lines: usize,
 }
 
 /// The parts of the page, from top to bottom.
@@ -42,6 +57,8 @@ pub(crate) struct CompareAreas {
     pub notice: Rect,
     /// The calls of both attempts.
     pub calls: Rect,
+    /// What differs between the selected calls, with its title; may be empty.
+    pub difference: Rect,
     /// Outcome, cost, time and files.
     pub summary: Rect,
 }
@@ -56,6 +73,7 @@ impl ComparePage {
             sides,
             side: 1,
             list: ScrollList::default(),
+            difference: ShownDifference::default(),
             pairs: None,
             has_other_release: false,
             jumps_to_first_difference: true,
@@ -119,6 +137,29 @@ impl ComparePage {
         }
     }
 
+    /// Copies the number of lines of the difference from the shell. That of another pair begins at its top.
+    pub(super) fn set_difference(&mut self, lines: usize) {
+        if self.difference.pair != self.list.selected {
+            self.difference = ShownDifference {
+                pair: self.list.selected,
+                ..ShownDifference::default()
+            };
+        }
+        self.difference.lines = lines;
+    }
+
+    /// Scrolls in the lines of the difference.
+    pub(super) fn scroll_difference(&mut self, by: isize, height: u16) {
+        let last = self.difference.lines.saturating_sub(usize::from(height));
+        let scroll = self.difference.scroll.saturating_add_signed(by);
+        self.difference.scroll = scroll.min(last);
+    }
+
+    /// The pair of calls that is selected.
+    pub(super) fn selected_pair(&self) -> Option<CallPair> {
+        self.pairs.as_ref()?.get(self.list.selected).copied()
+    }
+
     /// Number of known pairs.
     pub(crate) fn pair_count(&self) -> usize {
         self.pairs.as_ref().map_or(0, Vec::len)
@@ -150,18 +191,34 @@ impl ComparePage {
         // Calls have priority; the summary uses the rows that remain.
         let summary = (SUMMARY + u16::from(self.has_other_release))
             .min(rest.saturating_sub(3))
-            .min(rest / 2);
+            .min(if rest < 20 { rest / 3 } else { rest / 2 });
+        let room = rest - summary;
+        let least = if room < MIN_SHARED { 0 } else { room / 2 };
+        let wanted = match self.pair_count() {
+            0 => room,
+            pairs => u16::try_from(pairs).unwrap_or(room),
+        };
+        let calls = wanted.min(room - least);
         let calls = Rect {
             y: inside.y + top,
-            height: rest - summary,
+            height: if room - calls < MIN_DIFFERENCE {
+                room
+            } else {
+                calls
+            },
             ..inside
         };
         CompareAreas {
             attempts,
             notice,
             calls,
+            difference: Rect {
+                y: calls.bottom(),
+                height: room - calls.height,
+                ..inside
+            },
             summary: Rect {
-                y: calls.y + calls.height,
+                y: calls.y + room,
                 height: summary,
                 ..inside
             },
@@ -174,6 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::comparison::align::CallDifference;
     use ingestdeck_core::run::state::{HoldMode, RunState, UnitState, UnitStatus};
 
     fn run_view(attempts: usize) -> RunView {
@@ -217,10 +275,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16) {
+        fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16, pairs in 0..90_usize) {
             let body = Rect::new(0, 2, width, height);
-            let areas = ComparePage::new("u".into(), 2).areas(body);
-            let all = [areas.attempts, areas.notice, areas.calls, areas.summary];
+            let mut compare = ComparePage::new("u".into(), 2);
+            let pair = CallPair { left: Some(0), right: None, difference: CallDifference::OnlyLeft };
+            compare.pairs = Some(vec![pair; pairs]);
+            let areas = compare.areas(body);
+            let all = [areas.attempts, areas.notice, areas.calls, areas.difference, areas.summary];
             for (index, area) in all.iter().enumerate() {
                 prop_assert!(area.is_empty() || area.intersection(body) == *area);
                 prop_assert!(all[index + 1..].iter().all(|other| area.intersection(*other).is_empty()));

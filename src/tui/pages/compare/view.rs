@@ -6,7 +6,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::ComparePage;
 use crate::page::DrawContext;
-use crate::widgets::{RowWriter, pane, stream};
+use crate::widgets::{RowWriter, document_view, pane, stream, titled_rule};
 use crate::{
     comparison::{
         Comparison,
@@ -66,7 +66,32 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &ComparePage, area: Rect, buf:
             buf.set_style(line, scene.theme.style(StyleRole::Selected));
         }
     }
+    difference(scene, view, areas.difference, buf);
     summary(scene, comparison, attempts, areas.summary, buf);
+}
+
+/// Paints what differs between the selected calls, below its title.
+fn difference(scene: &DrawContext<'_>, view: &ComparePage, area: Rect, buf: &mut Buffer) {
+    let shown = view.difference;
+    let document = scene.cache.document().filter(|_| shown.lines > 0);
+    let Some(document) = document.filter(|_| area.height > 0) else {
+        return;
+    };
+    let rows = layout::below(area, 1);
+    let last = (shown.scroll + usize::from(rows.height)).min(shown.lines);
+    let place = if usize::from(rows.height) < shown.lines {
+        format!(" line {}-{last}/{} ", shown.scroll + 1, shown.lines)
+    } else {
+        String::new()
+    };
+    let how = view.selected_pair().map(|pair| pair.difference);
+    let title = format!(
+        "call {}: {}",
+        view.list.selected + 1,
+        how.map_or("", difference_text)
+    );
+    titled_rule(scene, &title, &place, area, buf);
+    document_view::draw(scene, document, shown.scroll, None, None, rows, buf);
 }
 
 /// The two halves of a row. Below [`layout::MIN_WIDE_COLUMNS`], there is one half with the sign before it.
