@@ -93,6 +93,17 @@ pub(crate) struct RowLine {
     pub at: Millis,
     /// Time of the last entry.
     pub ended: Option<Millis>,
+    /// How long a call waited for a person.
+    pub waited: Millis,
+}
+
+impl RowLine {
+    /// How long an ended row took, without the time of a person.
+    pub(crate) fn took(&self) -> Option<Millis> {
+        Some(Millis(
+            self.ended?.since(self.at).0.saturating_sub(self.waited.0),
+        ))
+    }
 }
 
 /// Key of the text of a row on the reading page. It changes with the text.
@@ -146,6 +157,8 @@ pub(crate) enum DocumentContent {
     Artifact(Box<RunArtifact>),
     /// A panel of the inspector.
     InspectPanel(PanelPage),
+    /// What differs between two calls of a comparison, and between the prompts of its attempts.
+    Difference(CompareKey, Option<CallPair>),
 }
 
 /// Key of a panel. It changes whenever the text of the panel may change.
@@ -157,8 +170,6 @@ pub(crate) struct PanelPage {
     pub attempt: usize,
     pub panel: InspectPanel,
     /// The selected action: its index and its key.
-    /// What differs between two calls of a comparison, and between the prompts of its attempts.
-    Difference(CompareKey, Option<CallPair>),
     pub action: Option<(usize, RowId)>,
     /// Folds that the user opened or closed.
     pub toggled_folds: BTreeSet<JsonNodeId>,

@@ -2,7 +2,7 @@
 
 use ratatui::layout::Rect;
 
-use super::stream_frame::{footer_height, verdict_lines};
+use super::stream_frame::{HeldChanges, footer_height, verdict_lines};
 use ingestdeck_core::run::state::AttemptState;
 
 /// Smallest number of columns that is supported.
@@ -16,6 +16,8 @@ const MIN_FRAMED_ROWS: u16 = 6;
 pub(crate) const MIN_WIDE_COLUMNS: u16 = 100;
 /// Rows of the border and the headings of the table.
 const TABLE_FRAME_ROWS: u16 = 3;
+/// Rows of a stream from which some are kept free for a result while a call waits.
+const MIN_RESULT_ROOM: u16 = 16;
 /// Minimum height for a timeline bar with its labels, and for one with its marks on a separate line.
 const MIN_TALL_ROWS: u16 = 20;
 const MIN_MARK_ROWS: u16 = 30;
@@ -197,9 +199,9 @@ impl ScreenLayout {
     }
 
     /// Rows of the stream without the verdict above and the live text below them.
-    pub(crate) fn stream_rows(&self, attempt: Option<&AttemptState>) -> usize {
+    pub(crate) fn stream_rows(&self, attempt: Option<&AttemptState>, held: &HeldChanges) -> usize {
         self.stream.map_or(1, |area| {
-            usize::from(stream_areas(area, attempt).rows.height)
+            usize::from(stream_areas(area, attempt, held).rows.height)
         })
     }
 
@@ -239,24 +241,38 @@ pub(crate) struct StreamAreas {
     /// Why the attempt ended without success; empty otherwise.
     pub verdict: Rect,
     pub rows: Rect,
+    /// Rows that are kept free for what the last call returned while another one waits.
+    pub result: Rect,
     /// A pending approval, or the text that is being written.
     pub below: Rect,
 }
 
 /// Splits the pane of a stream.
-pub(crate) fn stream_areas(pane: Rect, attempt: Option<&AttemptState>) -> StreamAreas {
+pub(crate) fn stream_areas(
+    pane: Rect,
+    attempt: Option<&AttemptState>,
+    held: &HeldChanges,
+) -> StreamAreas {
     let inside = inner(pane);
     let (third, half) = ((inside.height / 3).min(6), (inside.height / 2).min(6));
-    let most = match attempt {
+    let held_calls = attempt.map_or(0, |attempt| attempt.held_calls.len());
+    let has_result = attempt.is_some_and(|attempt| attempt.counts.calls as usize > held_calls);
+    let result = match held_calls > 0 && has_result && inside.height >= MIN_RESULT_ROOM {
+        true => (inside.height / 5).min(8),
+        false => 0,
+    };
+    let most = match held_calls {
+        0 => third,
         // A decision needs the whole call and a few rows of context.
-        Some(attempt) if !attempt.held_calls.is_empty() => inside.height.saturating_sub(3),
-        _ => third,
+        _ => (inside.height - result).saturating_sub(3),
     };
     let above = attempt.map_or(0, |attempt| {
         verdict_lines(attempt, inside.width, half).len()
     });
     let above = u16::try_from(above).unwrap_or(half).min(inside.height);
-    let below = attempt.map_or(0, |attempt| footer_height(attempt, inside.width, most));
+    let below = attempt.map_or(0, |attempt| {
+        footer_height(attempt, held, (inside.width, most))
+    });
     let below = u16::try_from(below)
         .unwrap_or(most)
         .min(inside.height - above);
@@ -266,17 +282,23 @@ pub(crate) fn stream_areas(pane: Rect, attempt: Option<&AttemptState>) -> Stream
     };
     let rows = Rect {
         y: verdict.bottom(),
-        height: inside.height - above - below,
+        height: (inside.height - above - below).saturating_sub(result),
+        ..inside
+    };
+    let below = Rect {
+        y: inside.bottom() - below,
+        height: below,
         ..inside
     };
     StreamAreas {
         verdict,
         rows,
-        below: Rect {
+        result: Rect {
             y: rows.bottom(),
-            height: below,
+            height: below.y - rows.bottom(),
             ..inside
         },
+        below,
     }
 }
 

@@ -20,7 +20,7 @@ use ingestdeck_core::{
         EntryRef, EntrySourceError, Timeline,
         state::{AttemptId, RowKind, RowOutcome, StreamRow},
     },
-    tape::{EntryBody, Note, Seq},
+    tape::{EntryBody, Note, Seq, note::CallDecision},
     text,
 };
 
@@ -36,6 +36,7 @@ mod row_match;
 mod row_text;
 
 pub(crate) use self::{
+    file_change::pending_change,
     line_writer::find_writer,
     row_match::{entry_match, row_match},
 };
@@ -196,11 +197,11 @@ fn start_layout(
             inspect::panel_blocks(timeline, cache, page),
             page.toggled_folds.clone(),
         ),
-    };
         DocumentContent::Difference(sides, pair) => (
             compare::difference_blocks(timeline, sides, *pair),
             BTreeSet::new(),
         ),
+    };
     DocumentLayout::new(pieces, turned, wanted.width)
 }
 
@@ -311,6 +312,10 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
             None,
         )
     });
+    if id.kind == RowKind::Note {
+        let decision = decision_label(timeline, id.first, &line.label);
+        line.label = decision.unwrap_or(line.label);
+    }
     let end = row.end(timeline.view().state.entries);
     if end == RowOutcome::Open && id.last.is_some() {
         line.outcome = "in the background".to_owned();
@@ -337,7 +342,49 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
         line.ended = Some(ended);
         line.outcome = row_outcome;
     }
+    let waited = timeline.view().waited_for_person(id.first, id.block);
+    if let Some(waited) = waited.filter(|waited| waited.0 > 0) {
+        line.waited = waited;
+        let waited = format!("you {}", text::latency(waited));
+        line.outcome = match end {
+            _ if line.outcome.is_empty() => waited,
+            RowOutcome::Ok => format!("{waited} · {}", line.outcome),
+            // A reason is more important.
+            _ => format!("{} · {waited}", line.outcome),
+        };
+    }
     line
+}
+
+/// The label of a decision, with the call that it is about: calls may be parallel. An answer needs no call.
+fn decision_label(timeline: &mut Timeline, decision: Seq, label: &str) -> Option<String> {
+    use CallDecision::{Answered, Cancelled};
+    let (first, block) = timeline.view().decided_call(decision)?;
+    let is_answer = read(timeline, decision, |arrived| match arrived.body {
+        EntryBody::Note(json) => matches!(
+            Note::parse(json),
+            Note::CallDecided {
+                decision: Answered | Cancelled,
+                ..
+            }
+        ),
+        _ => false,
+    });
+    if is_answer.ok()? {
+        return None;
+    }
+    let call = read_head(timeline, first, MAX_DECODED_BYTES, |arrived, _| {
+        let line = decode::decode_line(bytes(&arrived.body));
+        match blocks(&line).get(usize::from(block)) {
+            Some(MessageBlock::ToolUse(call)) => Some(row_text::call(&call.name, call.input)),
+            _ => None,
+        }
+    });
+    let call = call.ok()??;
+    Some(match label.split_once(": ") {
+        Some((decision, why)) => format!("{decision}: {call} · {why}"),
+        None => format!("{label}: {call}"),
+    })
 }
 
 /// The text of the row of a start, from the entries that it covers.

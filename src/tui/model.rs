@@ -586,7 +586,8 @@ impl SharedModel {
             self.units_view.attempt_id = attempt_id;
             self.units_view.stream = ScrollList::following();
         }
-        let height = plan.stream_rows(self.attempt(run_view).map(|(_, attempt)| attempt));
+        let attempt = self.attempt(run_view).map(|(_, attempt)| attempt);
+        let height = plan.stream_rows(attempt, &self.dialogs.held_changes);
         self.units_view.stream.clamp(
             attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len()),
             height,

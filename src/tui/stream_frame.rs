@@ -3,7 +3,10 @@
 //!
 //! Pure. It must not know how lines are painted; [`super::view`] paints them, and [`super::layout`] counts them.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{
     document::{
@@ -23,6 +26,18 @@ use ingestdeck_core::{
     tape::note::{AttemptOutcome, VerdictCause},
     text,
 };
+
+/// What the calls that wait for a decision would change, by the id of the call; `None` for calls that do not write.
+pub(crate) type HeldChanges = BTreeMap<Arc<str>, Option<HeldChange>>;
+
+/// What a call that waits for a decision would change.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldChange {
+    /// The target, and how much changes.
+    pub facts: Vec<(StyleRole, String)>,
+    /// The changed lines, and the other arguments.
+    pub lines: Vec<DocumentBlock>,
+}
 
 /// Lines above the rows: why the attempt ended without success or seems to hang, and what a person can do. At most `most`
 /// lines. The view completes the line of a silent attempt, which depends on the time.
@@ -135,9 +150,13 @@ fn live_columns(width: u16) -> usize {
 }
 
 /// Number of lines below the rows.
-pub(crate) fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
+pub(crate) fn footer_height(
+    attempt: &AttemptState,
+    held: &HeldChanges,
+    (width, most): (u16, u16),
+) -> usize {
     match (attempt.held_calls.first(), live_text(attempt, most)) {
-        (Some(call), _) => held_call(call, attempt.held_calls.len(), width, most)
+        (Some(call), _) => held_call(call, attempt.held_calls.len(), held, (width, most))
             .lines
             .len(),
         (None, Some((_, live, most))) => text::wrap_at_most(live, live_columns(width), most).len(),
@@ -149,8 +168,8 @@ pub(crate) fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> us
 pub(crate) fn held_call(
     call: &HeldCallState,
     waiting: usize,
-    width: u16,
-    most: u16,
+    held: &HeldChanges,
+    (width, most): (u16, u16),
 ) -> LaidOutDocument {
     let more = if waiting > 1 {
         format!(", {} more waiting", waiting - 1)
@@ -179,10 +198,26 @@ pub(crate) fn held_call(
         (None, Some(_)) => format!("a plan waits for your approval{more}"),
         (None, None) => format!("{tool} waits for you{more}{reached}"),
     };
-    let mut blocks = vec![DocumentBlock::line(StyleRole::Paused, title)];
+    let change = call.tool_use_id.as_ref().and_then(|id| held.get(id));
+    let change = change.and_then(Option::as_ref);
+    let mut runs = vec![(StyleRole::Paused, title)];
+    for (role, fact) in change.into_iter().flat_map(|change| &change.facts) {
+        runs.push((StyleRole::Dim, " · ".to_owned()));
+        runs.push((*role, text::one_row(fact, 80)));
+    }
+    let mut blocks = vec![DocumentBlock::Spans {
+        indent: 0,
+        hang: 0,
+        runs,
+    }];
     // Avoid the layout of text that cannot be visible.
     let room = usize::from(most) * usize::from(width) * 4;
     let length = match SqlQuery::parse(&call.tool, &call.input) {
+        _ if change.is_some() => {
+            let lines = change.into_iter().flat_map(|change| &change.lines);
+            blocks.extend(lines.take(usize::from(most) + 1).cloned());
+            0
+        }
         None if form.is_some() => {
             blocks.extend(form.iter().flat_map(|form| form_blocks(form, room)));
             0

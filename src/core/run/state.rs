@@ -779,6 +779,9 @@ pub struct RunView {
     /// Calls that ran with arguments edited by a person: entry and block of the call, mapped to the entry with the
     /// arguments. It only grows.
     pub argument_edits: BTreeMap<(u32, u8), u32>,
+    /// Decisions about calls: entry and block of the call, mapped to the entry of the decision and the time that the call
+    /// waited for it; `None` if a rule decided. It only grows.
+    pub decided_calls: BTreeMap<(u32, u8), (u32, Option<Millis>)>,
     /// Results of calls whose tasks run on in the background: entry and block of the call, mapped to the entry of the
     /// result. It only grows.
     pub background_results: BTreeMap<(u32, u8), u32>,
@@ -797,6 +800,20 @@ impl RunView {
             .argument_edits
             .get(&(u32::try_from(first.0).ok()?, block))?;
         Some(Seq(u64::from(*note))).filter(|note| note.0 < self.state.entries)
+    }
+
+    /// Returns how long the call in block `block` of the entry `first` waited for a person.
+    pub fn waited_for_person(&self, first: Seq, block: u8) -> Option<Millis> {
+        let call = (u32::try_from(first.0).ok()?, block);
+        let (decision, waited) = self.decided_calls.get(&call)?;
+        waited.filter(|_| u64::from(*decision) < self.state.entries)
+    }
+
+    /// Returns the entry and block of the call that the entry `decision` decides.
+    pub fn decided_call(&self, decision: Seq) -> Option<(Seq, u8)> {
+        let mut calls = self.decided_calls.iter();
+        let decided = calls.find(|(_, (seq, _))| u64::from(*seq) == decision.0);
+        decided.map(|((first, block), _)| (Seq(u64::from(*first)), *block))
     }
 
     /// Returns the entry with the result of a call whose task runs, or ran, in the background.

@@ -11,6 +11,7 @@ use crate::{
     view,
     wide_cells::WideRows,
 };
+use ingestdeck_core::run::state::UnitState;
 
 impl App {
     /// Paints a frame: brings the model into range, reads the visible content and draws. `is_shown` is true if the last
@@ -18,6 +19,7 @@ impl App {
     pub fn paint(&mut self, buf: &mut Buffer, is_shown: bool) -> Rect {
         self.model.size = (buf.area.width, buf.area.height);
         self.date_recent_page();
+        self.read_held_changes();
         pages::refresh(&mut self.model, self.timeline.view());
         let side_pane = self.model.side_pane(self.timeline.view());
         let is_kept = is_shown && self.frames.side_pane.is_kept(self.clock.now, side_pane);
@@ -65,6 +67,30 @@ impl App {
         }
         self.model
             .content(&layout, self.timeline.view(), &self.cache)
+    }
+
+    /// Reads what the calls that wait would change, once for each.
+    fn read_held_changes(&mut self) {
+        let units = self.timeline.view().state.units.iter();
+        let attempts = units.filter_map(UnitState::latest);
+        let held: Vec<_> = attempts
+            .filter_map(|attempt| Some((attempt.id, attempt.held_calls.first()?.clone())))
+            .collect();
+        let changes = &mut self.model.dialogs.held_changes;
+        changes.retain(|id, _| {
+            let mut held = held.iter();
+            held.any(|(_, call)| call.tool_use_id.as_ref() == Some(id))
+        });
+        for (attempt_id, call) in held {
+            if let Some(id) = call
+                .tool_use_id
+                .clone()
+                .filter(|id| !changes.contains_key(id))
+            {
+                let change = load::pending_change(&mut self.timeline, attempt_id, &call);
+                changes.insert(id, change);
+            }
+        }
     }
 
     /// Reads the visible content, and updates the page with its size.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{bytes, entry_blocks::result_of, read};
 use crate::{
     document::{DocumentBlock, text_diff},
+    stream_frame::HeldChange,
     theme::StyleRole,
 };
 use ingestdeck_core::{
@@ -15,7 +16,7 @@ use ingestdeck_core::{
     decode::{self, MessageBlock, RawJson, ToolUse},
     run::{
         Timeline,
-        state::{AttemptId, RowKind, RowOutcome},
+        state::{AttemptId, HeldCallState, RowKind, RowOutcome},
     },
 };
 
@@ -190,6 +191,22 @@ pub(super) fn write_blocks(
             "would have changed; the call did not go through"
         }
     };
+    let (facts, mut pieces) = change(timeline, attempt_id, row, write, original);
+    pieces.insert(
+        0,
+        DocumentBlock::titled("change", title.to_owned(), facts, None),
+    );
+    pieces
+}
+
+/// The target of a write with the numbers of lines that it adds and removes, and these lines.
+fn change(
+    timeline: &mut Timeline,
+    attempt_id: AttemptId,
+    row: usize,
+    write: &FileWrite,
+    original: Option<String>,
+) -> (Vec<(StyleRole, String)>, Vec<DocumentBlock>) {
     let mut facts = vec![(StyleRole::Text, write.target.clone())];
     let mut pieces = Vec::new();
     match &write.effect {
@@ -214,10 +231,7 @@ pub(super) fn write_blocks(
                     facts.push((StyleRole::Succeeded, format!("+{added}")));
                     facts.push((StyleRole::Failed, format!("-{removed}")));
                 }
-                None => facts.push((
-                    StyleRole::Dim,
-                    "what was there before is not on this record".to_owned(),
-                )),
+                None => facts.push((StyleRole::Dim, "earlier text unknown".to_owned())),
             }
             pieces.extend(text_diff::diff_blocks(
                 before.as_deref().unwrap_or_default(),
@@ -225,11 +239,49 @@ pub(super) fn write_blocks(
             ));
         }
     }
-    pieces.insert(
-        0,
-        DocumentBlock::titled("change", title.to_owned(), facts, None),
-    );
-    pieces
+    (facts, pieces)
+}
+
+/// What a call that waits would change: the change as the inspector shows it, and the other arguments. `None` for a call
+/// that does not write, or whose arguments this would not show as a whole.
+pub(crate) fn pending_change(
+    timeline: &mut Timeline,
+    attempt_id: AttemptId,
+    call: &HeldCallState,
+) -> Option<HeldChange> {
+    let write = write_of(&ToolUse {
+        id: "".into(),
+        name: (&*call.tool).into(),
+        input: Some(RawJson(&call.input)),
+    })?;
+    let Ok(Value::Object(mut others)) = serde_json::from_str(&call.input) else {
+        return None;
+    };
+    let shown: &[&str] = match &write.effect {
+        WriteEffect::FullText(_) => &["content", "source", "new_source"],
+        WriteEffect::Removed => &[],
+        WriteEffect::Replacements(pairs) => {
+            let lists = ["replacements", "yaml_edits", "edits"];
+            let items = lists.iter().find_map(|name| others.get(*name)?.as_array());
+            let is_pair = |item: &Value| item.as_object().is_some_and(|item| item.len() == 2);
+            if items.is_some_and(|items| items.len() != pairs.len() || !items.iter().all(is_pair)) {
+                return None;
+            }
+            &[
+                "replacements",
+                "yaml_edits",
+                "edits",
+                "old_string",
+                "new_string",
+            ]
+        }
+    };
+    others.retain(|name, _| !shown.contains(&name.as_str()));
+    let rows = timeline.view().rows(attempt_id).len();
+    let (facts, mut lines) = change(timeline, attempt_id, rows, &write, None);
+    let others = Value::Object(others).to_string();
+    lines.push(DocumentBlock::line(StyleRole::Dim, others));
+    Some(HeldChange { facts, lines })
 }
 
 /// The text of `to` before a row: the one that the attempt last read or wrote.

@@ -573,12 +573,20 @@ fn timing(
         ));
     }
     if let Some(ended) = ended {
+        let waited = timeline.view().waited_for_person(row.first(), row.block);
+        let took = ended.since(began).0;
+        let took = took.saturating_sub(waited.unwrap_or_default().0);
         pieces.push(DocumentBlock::fact("ended", StyleRole::Text, point(ended)));
         pieces.push(DocumentBlock::fact(
             "took",
             StyleRole::Text,
-            latency(ended.since(began)),
+            latency(Millis(took)),
         ));
+        pieces.extend(
+            waited.map(|waited| {
+                DocumentBlock::fact("waited for you", StyleRole::Text, latency(waited))
+            }),
+        );
     }
     pieces
 }

@@ -9,6 +9,7 @@ use super::{
     AmendForm, AnswerForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose,
     KeptTexts, LineInput, TextPurpose, WrittenText,
 };
+use crate::stream_frame::HeldChanges;
 use ingestdeck_core::{
     control::{CommandOutcome, RunCommand},
     run::state::{AttemptId, AttemptState, RunView},
@@ -38,6 +39,8 @@ pub(crate) struct Dialogs {
     awaited_messages: Vec<AwaitedMessage>,
     /// History of the command line.
     pub history: CommandHistory,
+    /// What the calls that wait would change.
+    pub held_changes: HeldChanges,
     /// True if the page shows a call or a change that waits for a decision, which must be seen.
     pub awaits_decision: bool,
 }

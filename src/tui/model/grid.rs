@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use ratatui::layout::Rect;
 
 use super::{is_failure, scroll_list::ScrollList};
-use crate::layout;
+use crate::{layout, stream_frame::HeldChanges};
 use ingestdeck_core::{
     run::state::{AttemptId, AttemptState, RunState, RunView, StateVersion, UnitState, UnitStatus},
     tape::Millis,
@@ -175,7 +175,7 @@ impl Grid {
     }
 
     /// Assigns places to units when the run view or the size has changed, and brings every pane into range.
-    pub(crate) fn refresh(&mut self, run_view: &RunView, body: Rect) {
+    pub(crate) fn refresh(&mut self, run_view: &RunView, held: &HeldChanges, body: Rect) {
         let places = capacity(body)
             .clamp(2, MAX_PANES)
             .min(run_view.state.units.len());
@@ -212,7 +212,7 @@ impl Grid {
                 .find(|(shown, _)| *shown == place)
                 .map(|(_, area)| *area);
             let height = area.map_or(1, |area| {
-                usize::from(layout::stream_areas(area, attempt).rows.height)
+                usize::from(layout::stream_areas(area, attempt, held).rows.height)
             });
             let len = slot.len(run_view);
             slot.list.clamp(len, height);
@@ -449,15 +449,27 @@ mod tests {
             height: 21,
         };
         let mut grid = Grid::default();
-        grid.refresh(&run_view(1, &[R, R, Q, Q, Q, Q]), small);
+        grid.refresh(
+            &run_view(1, &[R, R, Q, Q, Q, Q]),
+            &HeldChanges::new(),
+            small,
+        );
         assert_eq!(units(&grid), [0, 1, 2, 3]);
-        grid.refresh(&run_view(2, &[S, R, R, Q, Q, Q]), small);
+        grid.refresh(
+            &run_view(2, &[S, R, R, Q, Q, Q]),
+            &HeldChanges::new(),
+            small,
+        );
         assert_eq!(
             units(&grid),
             [0, 1, 2, 3],
             "what ended stays while there is room"
         );
-        grid.refresh(&run_view(3, &[S, S, S, R, R, Q]), small);
+        grid.refresh(
+            &run_view(3, &[S, S, S, R, R, Q]),
+            &HeldChanges::new(),
+            small,
+        );
         assert_eq!(units(&grid), [4, 1, 2, 3], "what ended first makes room");
     }
 
@@ -470,20 +482,32 @@ mod tests {
             height: 21,
         };
         let mut grid = Grid::default();
-        grid.refresh(&run_view(1, &[R, R, R, R, Q, Q, Q, Q]), small);
-        grid.refresh(&run_view(2, &[S, F, R, R, R, R, R, R]), small);
+        grid.refresh(
+            &run_view(1, &[R, R, R, R, Q, Q, Q, Q]),
+            &HeldChanges::new(),
+            small,
+        );
+        grid.refresh(
+            &run_view(2, &[S, F, R, R, R, R, R, R]),
+            &HeldChanges::new(),
+            small,
+        );
         assert_eq!(units(&grid), [4, 1, 2, 3]);
         assert!(grid.has_unseen_failure(&unit(1, F, 10)));
         grid.choose(1);
         let after = run_view(3, &[S, F, R, R, R, R, R, R]);
-        grid.refresh(&after, small);
+        grid.refresh(&after, &HeldChanges::new(), small);
         assert!(
             !grid.has_unseen_failure(&after.state.units[1]),
             "it has the focus"
         );
         assert_eq!(units(&grid)[1], 1, "what has the focus is not pulled away");
         grid.choose(0);
-        grid.refresh(&run_view(4, &[S, F, R, R, R, R, R, R]), small);
+        grid.refresh(
+            &run_view(4, &[S, F, R, R, R, R, R, R]),
+            &HeldChanges::new(),
+            small,
+        );
         assert_eq!(units(&grid), [4, 5, 2, 3], "then it makes room");
     }
 
@@ -496,7 +520,11 @@ mod tests {
             height: 21,
         };
         let mut grid = Grid::default();
-        grid.refresh(&run_view(1, &[F, F, F, F, R, R, R]), small);
+        grid.refresh(
+            &run_view(1, &[F, F, F, F, R, R, R]),
+            &HeldChanges::new(),
+            small,
+        );
         let shown = units(&grid);
         assert_eq!(shown.iter().filter(|unit| **unit < 4).count(), 2);
         assert!(
@@ -508,7 +536,7 @@ mod tests {
     #[test]
     fn arrows_go_to_the_pane_that_is_there() {
         let mut grid = Grid::default();
-        grid.refresh(&run_view(1, &[R; 9]), BODY);
+        grid.refresh(&run_view(1, &[R; 9]), &HeldChanges::new(), BODY);
         assert_eq!(grid.panes(BODY).len(), 9);
         for (towards, there) in [
             (PaneDirection::Right, 1),
@@ -552,7 +580,7 @@ mod tests {
             for (entries, (moment, key)) in moments.iter().zip(keys).enumerate() {
                 let before = units(&grid);
                 let statuses: Vec<_> = moment.iter().map(|status| statuses[usize::from(*status)]).collect();
-                grid.refresh(&run_view(entries as u64, &statuses), BODY);
+                grid.refresh(&run_view(entries as u64, &statuses), &HeldChanges::new(), BODY);
                 let after = units(&grid);
                 prop_assert_eq!(after.len(), statuses.len().min(MAX_PANES));
                 for (place, unit) in after.iter().enumerate() {

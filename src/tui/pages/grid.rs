@@ -14,6 +14,7 @@ use crate::{
         selected_attempt,
     },
     search_match::nearest,
+    widgets::stream,
 };
 use ingestdeck_core::run::state::{RunView, UnitNeed, UnitState, UnitStatus};
 
@@ -176,7 +177,8 @@ impl Page for GridPage {
 
     fn select_unit(&mut self, model: &mut SharedModel, run_view: &RunView) {
         let body = model.layout().body;
-        model.grid.refresh(run_view, body);
+        let held = &model.dialogs.held_changes;
+        model.grid.refresh(run_view, held, body);
         // Commands apply to the focused pane, whatever the table hides.
         let (grid, deck) = (&model.grid, &mut model.units_view);
         if let Some(unit) = grid.unit().filter(|unit| *unit != deck.unit) {
@@ -194,9 +196,16 @@ impl Page for GridPage {
             let Some((_, Some(attempt))) = slot.subject(scene.run_view) else {
                 continue;
             };
-            let height = usize::from(stream_areas(area, Some(attempt)).rows.height);
-            let rows = scene.run_view.rows(attempt.id).iter();
-            wants.rows.extend(rows.skip(slot.list.offset).take(height));
+            let held = &scene.model.dialogs.held_changes;
+            let areas = stream_areas(area, Some(attempt), held);
+            let rows = scene
+                .run_view
+                .rows(attempt.id)
+                .iter()
+                .skip(slot.list.offset);
+            wants.rows.extend(rows.take(usize::from(areas.rows.height)));
+            let result = stream::result_below(&slot.list, scene.run_view, attempt, &areas);
+            wants.reading.extend(result.map(|(key, _)| key));
         }
     }
 

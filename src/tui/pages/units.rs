@@ -156,7 +156,8 @@ impl Page for UnitsPage {
         if is_table(model) {
             plan.unit_rows()
         } else {
-            plan.stream_rows(model.attempt(run_view).map(|(_, attempt)| attempt))
+            let attempt = model.attempt(run_view).map(|(_, attempt)| attempt);
+            plan.stream_rows(attempt, &model.dialogs.held_changes)
         }
     }
 
@@ -348,7 +349,8 @@ impl Page for UnitsPage {
             return Some((plan.unit_list()?, None));
         }
         let attempt = model.attempt(run_view).map(|(_, attempt)| attempt);
-        let rows = layout::stream_areas(plan.stream?, attempt).rows;
+        let held = &model.dialogs.held_changes;
+        let rows = layout::stream_areas(plan.stream?, attempt, held).rows;
         Some((rows, Some(model.units_view.stream.offset)))
     }
 
@@ -381,7 +383,8 @@ impl Page for UnitsPage {
         };
         model.units_view.focus = Pane::Stream;
         let attempt = model.attempt(run_view).map(|(_, attempt)| attempt);
-        let row = clicked_row(layout::stream_areas(pane, attempt).rows, at);
+        let areas = layout::stream_areas(pane, attempt, &model.dialogs.held_changes);
+        let row = clicked_row(areas.rows, at);
         let len = stream_len(model, run_view);
         let place = row.map(|row| model.units_view.stream.offset + row);
         if let Some(place) = place.filter(|place| *place < len) {
@@ -413,15 +416,12 @@ impl Page for UnitsPage {
 
     fn add_content(&self, scene: &ContentContext<'_>, wants: &mut CacheRequest) {
         let (model, run_view, plan) = (scene.model, scene.run_view, scene.plan);
-        if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(run_view)) {
-            let rows = run_view.rows(attempt.id).iter();
-            let shown = rows.skip(model.units_view.stream.offset);
-            let height = plan.stream_rows(Some(attempt));
-            wants.rows.extend(shown.take(height));
-            let area = plan
-                .stream
-                .map(|pane| layout::stream_areas(pane, Some(attempt)).rows);
-            let result = area.and_then(|area| stream::result_below(model, run_view, attempt, area));
+        if let (Some(pane), Some((_, attempt))) = (plan.stream, model.attempt(run_view)) {
+            let list = &model.units_view.stream;
+            let areas = layout::stream_areas(pane, Some(attempt), &model.dialogs.held_changes);
+            let rows = run_view.rows(attempt.id).iter().skip(list.offset);
+            wants.rows.extend(rows.take(usize::from(areas.rows.height)));
+            let result = stream::result_below(list, run_view, attempt, &areas);
             wants.reading.extend(result.map(|(key, _)| key));
         }
         if let (Some(pane), Some(group)) = (plan.stream, model.heading()) {

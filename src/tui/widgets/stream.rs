@@ -9,7 +9,7 @@ use crate::{
     action::UserAction,
     cache::{ReadingKey, RowId, RowLine},
     layout::{self, Pane, StreamAreas},
-    model::{GroupKey, ScrollList, SharedModel, UnitGroup},
+    model::{GroupKey, ScrollList, UnitGroup},
     stream_frame::{held_call, live_lines, verdict_lines},
     theme::{StyleRole, row_role, status_role},
     unit_row::{
@@ -28,7 +28,7 @@ use ingestdeck_core::{
 /// Minimum columns for showing the time of a row.
 const TIMED: u16 = 90;
 /// Minimum free rows for showing what a call returned, with its name.
-const MIN_RESULT_ROWS: u16 = 4;
+const MIN_RESULT_ROWS: u16 = 3;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
@@ -77,10 +77,6 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     match attempt {
         Some((_, attempt)) => {
             self::rows(scene, attempt, &model.units_view.stream, focus, area, buf);
-            let rows = layout::stream_areas(area, Some(attempt)).rows;
-            if let Some((key, area)) = result_below(model, scene.run_view, attempt, rows) {
-                result(scene, &key, area, buf);
-            }
         }
         None => waiting(scene, unit, inside, buf),
     }
@@ -89,15 +85,18 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
 /// What the selected call returned or changed, or the last one that ended, and the free area below the rows for it.
 /// `None` if there is no such call, or too little room.
 pub(crate) fn result_below(
-    model: &SharedModel,
+    list: &ScrollList,
     run_view: &RunView,
     attempt: &AttemptState,
-    area: Rect,
+    areas: &StreamAreas,
 ) -> Option<(ReadingKey, Rect)> {
-    let (list, all) = (&model.units_view.stream, run_view.rows(attempt.id));
-    let used = u16::try_from(all.len().saturating_sub(list.offset)).ok()?;
-    let free = area.height.checked_sub(used)?;
-    if free <= MIN_RESULT_ROWS {
+    let all = run_view.rows(attempt.id);
+    let listed = u16::try_from(all.len().saturating_sub(list.offset)).unwrap_or(u16::MAX);
+    let used = listed.min(areas.rows.height);
+    let room = areas.rows.height + areas.result.height;
+    // Without room for an empty line, the title is enough of a gap.
+    let used = used + u16::from(used + MIN_RESULT_ROWS < room);
+    if room < used + MIN_RESULT_ROWS {
         return None;
     }
     let entries = run_view.state.entries;
@@ -114,13 +113,13 @@ pub(crate) fn result_below(
         row: RowId::new(row, run_view),
         is_sub_agent: false,
         is_unfolded: false,
-        room: area.height,
-        width: area.width,
+        room,
+        width: areas.rows.width,
     };
     let below = Rect {
-        y: area.y + used + 1,
-        height: free.saturating_sub(1),
-        ..area
+        y: areas.rows.y + used,
+        height: room - used,
+        ..areas.rows
     };
     Some((key, below))
 }
@@ -213,11 +212,16 @@ pub(crate) fn rows(
     area: Rect,
     buf: &mut Buffer,
 ) {
+    let areas = layout::stream_areas(area, Some(attempt), &scene.model.dialogs.held_changes);
     let StreamAreas {
         verdict,
         rows,
         below,
-    } = layout::stream_areas(area, Some(attempt));
+        ..
+    } = areas;
+    if let Some((key, area)) = result_below(list, scene.run_view, attempt, &areas) {
+        result(scene, &key, area, buf);
+    }
     self::verdict(scene, attempt, verdict, buf);
     let all = scene.run_view.rows(attempt.id);
     if all.is_empty() {
@@ -242,7 +246,9 @@ pub(crate) fn rows(
         }
     }
     if let Some(call) = attempt.held_calls.first() {
-        let document = held_call(call, attempt.held_calls.len(), below.width, below.height);
+        let held = &scene.model.dialogs.held_changes;
+        let size = (below.width, below.height);
+        let document = held_call(call, attempt.held_calls.len(), held, size);
         for (y, line) in (below.y..below.bottom()).zip(&document.lines) {
             let mut pen = RowWriter::row(
                 scene,
@@ -576,6 +582,8 @@ pub(crate) fn title_with_facts(
         title.push((role, fact));
     }
     title
+}
+
 /// Columns that a row of a call needs without its time and with all of its name, within limits; 0 for other rows, whose
 /// text continues next to the list.
 pub(crate) fn call_columns(row: &StreamRow, line: &RowLine) -> usize {
@@ -592,12 +600,12 @@ pub(crate) fn call_columns(row: &StreamRow, line: &RowLine) -> usize {
 }
 
 /// Paints a row, with its time from [`TIMED`] columns on.
-}
-
 pub(crate) fn row(
     scene: &DrawContext<'_>,
     row: &StreamRow,
     is_bookmarked: bool,
+    area: Rect,
+    buf: &mut Buffer,
 ) {
     let is_timed = area.width >= TIMED;
     timed_row(scene, row, (is_bookmarked, is_timed), area, buf);
@@ -607,8 +615,6 @@ pub(crate) fn timed_row(
     scene: &DrawContext<'_>,
     row: &StreamRow,
     (is_bookmarked, is_timed): (bool, bool),
-    area: Rect,
-    buf: &mut Buffer,
     area: Rect,
     buf: &mut Buffer,
 ) {
@@ -650,14 +656,14 @@ pub(crate) fn action(
     }
 
     let timed = scene.source.origin.has_times && matches!(kind, RowKind::Tool | RowKind::Task);
-    let took = match (end, line.ended) {
+    let took = match (end, line.took()) {
         _ if !timed => String::new(),
         (RowOutcome::Open, _) => format!(
             "{} {}",
             scene.model.playhead.time.since(line.at),
             scene.theme.glyphs.cut
         ),
-        (_, Some(ended)) => latency(ended.since(line.at)),
+        (_, Some(took)) => latency(took),
         (_, None) => String::new(),
     };
     let is_odd = matches!(

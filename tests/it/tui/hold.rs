@@ -554,7 +554,7 @@ fn replay_shows_approval_decisions() {
         ),
         (
             decision_text(CallDecision::Allowed, None, None),
-            "allowed once",
+            "allowed once: wiki_write revenue",
         ),
         (
             decision_text(CallDecision::Released, None, None),
@@ -566,11 +566,11 @@ fn replay_shows_approval_decisions() {
         ),
         (
             decision_text(CallDecision::Edited, Some(json!({"key": "b"})), None),
-            "allowed with other arguments: {\"key\":\"b\"}",
+            "allowed with other arguments: wiki_write revenue · {\"key\":\"b\"}",
         ),
         (
             decision_text(CallDecision::Withdrawn, None, None),
-            "withdrawn: the call no longer waits for a decision",
+            "withdrawn: wiki_write revenue · the call no longer waits",
         ),
     ] {
         assert!(
@@ -677,16 +677,18 @@ fn inspector_shows_the_arguments_that_ran_after_an_edit() {
     .0
     .text();
     for text in [&live, &replay] {
-        let (call, rest) = text.split_once("decisions").expect(text);
+        let (changed, rest) = text.split_once("decisions").expect(text);
+        let (_, changed) = changed.split_once("changed · ").expect(text);
         assert!(
-            call.contains("Per order.") && !call.contains("Per day."),
+            changed.contains("revenue-policy") && changed.contains("+ Per order."),
             "{text}"
         );
+        assert!(!changed.contains("Per day."), "{text}");
         assert!(
-            call.contains("wiki_write revenue-policy"),
+            text.contains("wiki_write revenue-policy"),
             "the row names what ran:\n{text}"
         );
-        let (decision, changed) = rest.split_once("changed").expect(text);
+        let (decision, call) = rest.split_once("call · ").expect(text);
         assert!(
             decision.contains("- Per day.") && decision.contains("+ Per order."),
             "{text}"
@@ -695,16 +697,9 @@ fn inspector_shows_the_arguments_that_ran_after_an_edit() {
             !decision.contains("tags") && !decision.contains("\"content\""),
             "{text}"
         );
+        let (call, _) = call.split_once("waited for you").expect(text);
         assert!(
-            changed.contains("revenue-policy") && changed.contains("+ Per order."),
-            "{text}"
-        );
-        assert!(
-            !changed
-                .split("result")
-                .next()
-                .unwrap_or_default()
-                .contains("Per day."),
+            call.contains("Per order.") && !call.contains("Per day."),
             "{text}"
         );
     }
@@ -720,6 +715,79 @@ fn inspector_shows_the_arguments_that_ran_after_an_edit() {
         next.contains("- Per order.") && next.contains("+ Per month."),
         "a later write starts from it:\n{next}"
     );
+}
+
+/// Two parallel calls; one was allowed after some seconds, the other one waits.
+fn parallel() -> TapeFixture {
+    let mut tape = running();
+    tape.note(Some(("dbt-all", 1)), &Note::HoldRequested);
+    let read = json!({"key": "revenue"});
+    let write = json!({"key": "revenue", "summary": "Revenue",
+        "content": "# Revenue\n\nPer order.\n\nOwner: finance"});
+    for (id, tool, input) in [("t2", "wiki_read", &read), ("t3", "wiki_write", &write)] {
+        tape.call("dbt-all", 1, id, tool, input);
+        tape.note(
+            Some(("dbt-all", 1)),
+            &Note::CallHeld {
+                needs_decision: false,
+                tool: tool.into(),
+                tool_use_id: Some(id.into()),
+                input: input.clone(),
+                reached: None,
+            },
+        );
+    }
+    let allowed = Note::CallDecided {
+        rule: None,
+        tool_use_id: Some("t2".into()),
+        decision: CallDecision::Allowed,
+        input: None,
+        reason: None,
+    };
+    tape.wait(3400).note(Some(("dbt-all", 1)), &allowed).wait(8);
+    let page = "---\nsummary: Revenue\n---\n\n# Revenue\n\nPer day.\n\nOwner: finance\n";
+    tape.result("dbt-all", 1, "t2", page, false);
+    tape
+}
+
+#[test]
+fn step_shows_results_and_what_a_write_changes() {
+    for size in [(80, 24), (120, 36), (200, 60)] {
+        let text = screen(&parallel(), "", size);
+        insta::assert_snapshot!(format!("step_{}x{}", size.0, size.1), text);
+    }
+    let text = screen(&parallel(), "", SIZE);
+    for shown in [
+        "you 3.4s · ",
+        "allowed once: wiki_read revenue",
+        "── wiki_read revenue ─",
+        "- Per day.",
+        "+ Per order.",
+        r#"{"key":"revenue","summary":"Revenue"}"#,
+    ] {
+        assert!(text.contains(shown), "{shown}:\n{text}");
+    }
+    let opened = screen(&parallel(), "iggjjj", (160, 60));
+    assert!(opened.contains("waited for you   3.4s"), "{opened}");
+}
+
+#[test]
+fn change_that_hides_arguments_is_not_shown() {
+    let mut tape = running();
+    let input = json!({"key": "revenue", "replacements": [
+        {"oldText": "a", "newText": "b"}, {"oldText": "c", "newText": "d", "all": true}]});
+    tape.call("dbt-all", 1, "t2", "wiki_write", &input).note(
+        Some(("dbt-all", 1)),
+        &Note::CallHeld {
+            needs_decision: false,
+            tool: "wiki_write".into(),
+            tool_use_id: Some("t2".into()),
+            input,
+            reached: None,
+        },
+    );
+    let text = screen(&tape, "", SIZE);
+    assert!(text.contains(r#""all": true"#), "{text}");
 }
 
 #[test]

@@ -232,11 +232,15 @@ impl Fold {
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 let held = &mut fold.attempt(view).held_calls;
-                if let Some(place) = held
+                let place = held
                     .iter()
-                    .position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref())
-                {
-                    held.remove(place);
+                    .position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref());
+                if let Some(place) = place {
+                    let since = held.remove(place).since;
+                    if let Some(id) = tool_use_id {
+                        let waited = rule.is_none().then(|| at.since(since));
+                        fold.decided(view, id, entry.seq, waited);
+                    }
                     record_change(
                         view,
                         entry,

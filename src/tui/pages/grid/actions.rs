@@ -36,7 +36,8 @@ pub(crate) fn scroll(
         .units
         .get(slot.unit)
         .and_then(UnitState::latest);
-    let height = layout::stream_areas(*area, attempt).rows.height;
+    let held = &model.dialogs.held_changes;
+    let height = layout::stream_areas(*area, attempt, held).rows.height;
     let by = wheel.map_or(
         isize::try_from(height / 2).unwrap_or(1).max(1),
         |(_, by)| by,

@@ -8,7 +8,7 @@ use crate::{
     decode::{ResultLine, line::InitLine},
     run::state::{RowKind, RowOutcome, RunView, StreamRow, push_compact},
     tape::{
-        Seq,
+        Millis, Seq,
         note::{AttemptOutcome, StopReason},
     },
     units::verdict,
@@ -88,16 +88,29 @@ impl AttemptFold {
 
     /// A person replaced the arguments of a call. The agent sends its hook request after the call itself.
     pub(in crate::run::fold) fn edited(&self, view: &mut RunView, id: &str, note: Seq) {
-        let Some(row) = self
-            .call_rows
-            .get(id)
-            .and_then(|row| view.attempts[self.id.0 as usize].rows.get(*row))
-        else {
-            return;
-        };
-        if let (Ok(first), Ok(note)) = (u32::try_from(row.first().0), u32::try_from(note.0)) {
-            view.argument_edits.insert((first, row.block), note);
+        if let (Some(call), Ok(note)) = (self.open_call(view, id), u32::try_from(note.0)) {
+            view.argument_edits.insert(call, note);
         }
+    }
+
+    /// A call no longer waits; `waited` is the time until the decision of a person.
+    pub(in crate::run::fold) fn decided(
+        &self,
+        view: &mut RunView,
+        id: &str,
+        note: Seq,
+        waited: Option<Millis>,
+    ) {
+        if let (Some(call), Ok(note)) = (self.open_call(view, id), u32::try_from(note.0)) {
+            view.decided_calls.insert(call, (note, waited));
+        }
+    }
+
+    /// Entry and block of a call without an end.
+    fn open_call(&self, view: &RunView, id: &str) -> Option<(u32, u8)> {
+        let row = self.call_rows.get(id)?;
+        let row = view.attempts[self.id.0 as usize].rows.get(*row)?;
+        Some((u32::try_from(row.first().0).ok()?, row.block))
     }
 
     /// Adds a row for a note.
