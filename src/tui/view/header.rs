@@ -262,13 +262,13 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         .is_some_and(|header| header.scripted)
         || state.planned.as_ref().is_some_and(|plan| plan.scripted);
     if scripted {
-        facts.push(HeaderItem::new(1, StyleRole::Badge, " scripted "));
+        facts.push(HeaderItem::new(3, StyleRole::Dim, "scripted"));
     }
     if !state.inputs.env_passed.is_empty() {
         facts.push(HeaderItem::new(
-            2,
-            StyleRole::Badge,
-            format!(" passes {} ", cut(&state.inputs.env_passed.join(" "), 40)),
+            4,
+            StyleRole::Dim,
+            format!("passes {}", cut(&state.inputs.env_passed.join(" "), 40)),
         ));
     }
     if state.workers.had_any() && state.ended.is_none() {
