@@ -347,6 +347,9 @@ impl App {
 
     fn update(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
         let effects = update(&mut self.model, self.timeline.view(), msg);
+        if self.date_recent_page() {
+            self.model.refresh(self.timeline.view());
+        }
         effects
             .into_iter()
             .filter_map(|effect| self.perform(effect))

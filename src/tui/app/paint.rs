@@ -47,15 +47,18 @@ impl App {
         self.frames.side_pane.finish(side_pane, is_kept)
     }
 
-    /// Determines where the time begins that the page of the last minutes shows.
-    fn date_recent_page(&mut self) {
+    /// Determines where the time begins that the page of the last minutes shows. True if that is another entry now.
+    pub(super) fn date_recent_page(&mut self) -> bool {
         let now = self.model.playhead.time;
         let Some(page) = self.model.top_mut::<RecentPage>() else {
-            return;
+            return false;
         };
         match self.timeline.first_entry_at(now.since(page.time)) {
-            Ok(since) => page.since = since,
-            Err(error) => self.model.toasts.show(error.to_string()),
+            Ok(since) => std::mem::replace(&mut page.since, since) != since,
+            Err(error) => {
+                self.model.toasts.show(error.to_string());
+                false
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! State of the page of the last minutes: the time that it covers, and its rows.
 //!
-//! The run view has positions instead of times, so the shell determines the first entry of the time before each frame.
+//! The run view has positions instead of times, so the shell determines the first entry of the time after each input and
+//! before each frame.
 
 use crate::model::{ScrollList, StatusFilter, UnitListing};
 use ingestdeck_core::{
@@ -23,7 +24,7 @@ pub(crate) struct RecentPage {
     pub(super) list: ScrollList,
     /// How much time before the moment that is shown.
     pub(crate) time: Millis,
-    /// The first entry of that time.
+    /// The first entry of that time, as the shell last determined it.
     pub(crate) since: Seq,
     /// In the order of their first entries.
     pub(super) rows: Vec<RecentRow>,
@@ -124,7 +125,7 @@ impl RecentPage {
         Self {
             list: ScrollList::following(),
             time,
-            since: Seq(0),
+            since: Seq(u64::MAX),
             rows: Vec::new(),
             left_out: 0,
             made_from: None,

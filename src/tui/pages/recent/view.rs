@@ -25,10 +25,9 @@ pub(super) fn draw(scene: &DrawContext<'_>, page: &RecentPage, area: Rect, buf: 
         .iter()
         .map(|(role, text)| (*role, text.as_str()))
         .collect();
-    let place = match (page.rows.len(), page.list.new_rows(page.rows.len())) {
-        (0, _) => String::new(),
-        (len, 0) => format!(" {}/{len} ", page.list.selected + 1),
-        (len, new) => format!(" {}/{len}, {new} new ", page.list.selected + 1),
+    let place = match page.rows.len() {
+        0 => String::new(),
+        len => format!(" {}/{len} ", page.list.selected + 1),
     };
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
     if page.rows.is_empty() {
