@@ -68,6 +68,7 @@ pub(crate) fn kept_project(tape: &Path) -> Option<PathBuf> {
 /// If no demo is kept.
 pub(crate) fn resolve_name(cli: &mut Cli) -> Result<(), CliError> {
     let is_diff = matches!(cli.command, Some(CliCommand::Diff(_)));
+    let is_replay = matches!(cli.command, Some(CliCommand::Replay(_)));
     let runs: Vec<&mut String> = match &mut cli.command {
         Some(CliCommand::Replay(args)) => vec![&mut args.what],
         Some(CliCommand::Screenshot(args)) => vec![&mut args.what],
@@ -88,7 +89,9 @@ pub(crate) fn resolve_name(cli: &mut Cli) -> Result<(), CliError> {
         .into_iter()
         .filter(|run| run.as_str() == NAME)
         .peekable();
-    let is_other = cli.global.project_dir.is_some() || Path::new(NAME).exists();
+    let file = Path::new(NAME);
+    let is_path = file.is_file() || is_replay && file.exists();
+    let is_other = cli.global.project_dir.is_some() || is_path;
     if named.peek().is_none() || is_other {
         return Ok(());
     }

@@ -27,8 +27,9 @@ use ingestdeck_core::{
     text,
 };
 
-/// What the calls that wait for a decision would change, by the id of the call; `None` for calls that do not write.
-pub(crate) type HeldChanges = BTreeMap<Arc<str>, Option<HeldChange>>;
+/// What the calls that wait for a decision would change, by index of the attempt and arguments, because agents choose the
+/// ids of calls; `None` for calls that do not write.
+pub(crate) type HeldChanges = BTreeMap<(u32, Arc<str>), Option<HeldChange>>;
 
 /// What a call that waits for a decision would change.
 #[derive(Clone, Debug)]
@@ -156,9 +157,7 @@ pub(crate) fn footer_height(
     (width, most): (u16, u16),
 ) -> usize {
     match (attempt.held_calls.first(), live_text(attempt, most)) {
-        (Some(call), _) => held_call(call, attempt.held_calls.len(), held, (width, most))
-            .lines
-            .len(),
+        (Some(call), _) => held_call(attempt, call, held, (width, most)).lines.len(),
         (None, Some((_, live, most))) => text::wrap_at_most(live, live_columns(width), most).len(),
         (None, None) => 0,
     }
@@ -166,11 +165,12 @@ pub(crate) fn footer_height(
 
 /// Lays out a pending approval in at most `most` lines.
 pub(crate) fn held_call(
+    attempt: &AttemptState,
     call: &HeldCallState,
-    waiting: usize,
     held: &HeldChanges,
     (width, most): (u16, u16),
 ) -> LaidOutDocument {
+    let waiting = attempt.held_calls.len();
     let more = if waiting > 1 {
         format!(", {} more waiting", waiting - 1)
     } else {
@@ -198,7 +198,7 @@ pub(crate) fn held_call(
         (None, Some(_)) => format!("a plan waits for your approval{more}"),
         (None, None) => format!("{tool} waits for you{more}{reached}"),
     };
-    let change = call.tool_use_id.as_ref().and_then(|id| held.get(id));
+    let change = held.get(&(attempt.id.0, Arc::clone(&call.input)));
     let change = change.and_then(Option::as_ref);
     let mut runs = vec![(StyleRole::Paused, title)];
     for (role, fact) in change.into_iter().flat_map(|change| &change.facts) {

@@ -61,7 +61,8 @@ fn special_part_first(reason: &str) -> Cow<'_, str> {
         let (beginning, label) = COMMON_BEGINNINGS
             .iter()
             .find(|(beginning, _)| reason.starts_with(beginning))?;
-        Some(format!("{} ({label})", &reason[beginning.len()..]))
+        let special = &reason[beginning.len()..];
+        (!special.is_empty()).then(|| format!("{special} ({label})"))
     };
     moved()
         .or_else(known)
@@ -213,6 +214,7 @@ mod tests {
             "API Error: 400 no such option",
         ),
         ("Claude Code query failed: Overloaded", "Overloaded"),
+        ("Claude Code query failed: ", "Claude Code query failed: "),
         (
             "Claude Code query failed (prompt_too_long)",
             "prompt_too_long",

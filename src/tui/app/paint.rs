@@ -12,6 +12,7 @@ use crate::{
     wide_cells::WideRows,
 };
 use ingestdeck_core::run::state::UnitState;
+use std::sync::Arc;
 
 impl App {
     /// Paints a frame: brings the model into range, reads the visible content and draws. `is_shown` is true if the last
@@ -80,19 +81,15 @@ impl App {
             .filter_map(|attempt| Some((attempt.id, attempt.held_calls.first()?.clone())))
             .collect();
         let changes = &mut self.model.dialogs.held_changes;
-        changes.retain(|id, _| {
+        changes.retain(|(attempt, input), _| {
             let mut held = held.iter();
-            held.any(|(_, call)| call.tool_use_id.as_ref() == Some(id))
+            held.any(|(id, call)| id.0 == *attempt && call.input == *input)
         });
         for (attempt_id, call) in held {
-            if let Some(id) = call
-                .tool_use_id
-                .clone()
-                .filter(|id| !changes.contains_key(id))
-            {
-                let change = load::pending_change(&mut self.timeline, attempt_id, &call);
-                changes.insert(id, change);
-            }
+            let key = (attempt_id.0, Arc::clone(&call.input));
+            changes
+                .entry(key)
+                .or_insert_with(|| load::pending_change(&mut self.timeline, attempt_id, &call));
         }
     }
 

@@ -7,7 +7,7 @@ use similar::{Algorithm, ChangeTag, TextDiff};
 use super::{DocumentBlock, StyleRole};
 
 /// Longest text that is compared line by line, in bytes.
-const MAX_BYTES: usize = 512 * 1024;
+pub(crate) const MAX_BYTES: usize = 512 * 1024;
 /// Time limit of a comparison. After it, the result is correct but may not be minimal.
 const DIFF_TIMEOUT: Duration = Duration::from_millis(40);
 /// Unchanged lines around a change.

@@ -257,30 +257,29 @@ pub(crate) fn pending_change(
     let Ok(Value::Object(mut others)) = serde_json::from_str(&call.input) else {
         return None;
     };
+    // Only what is shown is left out of the other arguments.
     let shown: &[&str] = match &write.effect {
-        WriteEffect::FullText(_) => &["content", "source", "new_source"],
+        WriteEffect::FullText(text) if text.len() > text_diff::MAX_BYTES => return None,
+        WriteEffect::FullText(_) if others.contains_key("content") => &["content"],
+        WriteEffect::FullText(_) => &["source", "new_source"],
         WriteEffect::Removed => &[],
         WriteEffect::Replacements(pairs) => {
-            let lists = ["replacements", "yaml_edits", "edits"];
-            let items = lists.iter().find_map(|name| others.get(*name)?.as_array());
+            let lists = [&["replacements"], &["yaml_edits"], &["edits"]];
+            let list = lists.into_iter().find(|[name]| others.contains_key(*name));
+            let items = list.and_then(|[name]| others.get(*name)?.as_array());
             let is_pair = |item: &Value| item.as_object().is_some_and(|item| item.len() == 2);
             if items.is_some_and(|items| items.len() != pairs.len() || !items.iter().all(is_pair)) {
                 return None;
             }
-            &[
-                "replacements",
-                "yaml_edits",
-                "edits",
-                "old_string",
-                "new_string",
-            ]
+            list.map_or(&["old_string", "new_string"][..], |list| list)
         }
     };
     others.retain(|name, _| !shown.contains(&name.as_str()));
     let rows = timeline.view().rows(attempt_id).len();
     let (facts, mut lines) = change(timeline, attempt_id, rows, &write, None);
+    // First, because the end of a long change is cut.
     let others = Value::Object(others).to_string();
-    lines.push(DocumentBlock::line(StyleRole::Dim, others));
+    lines.insert(0, DocumentBlock::line(StyleRole::Dim, others));
     Some(HeldChange { facts, lines })
 }
 

@@ -13,7 +13,7 @@ use crate::{
     page::{ContentContext, DrawContext, Page, PageKey, ScreenModel, SearchPlace, rows_to_search},
     search_match::{FoundRow, MatchPlace, matches},
 };
-use ingestdeck_core::run::state::{RowKind, RunView, StreamRow, UnitState};
+use ingestdeck_core::run::state::{AttemptId, RowKind, RunView, StreamRow, UnitState};
 
 mod view;
 
@@ -42,6 +42,7 @@ struct FoundGroup {
     rows: Vec<FoundRow>,
     /// Number of all matches, and of the attempts with one.
     counts: (usize, usize),
+    last_attempt: Option<AttemptId>,
     is_folded: bool,
 }
 
@@ -59,6 +60,7 @@ impl FoundGroup {
             title,
             rows: Vec::new(),
             counts: (0, 0),
+            last_attempt: None,
             is_folded: !title.is_empty(),
         }
     }
@@ -74,13 +76,10 @@ impl FoundGroup {
     }
 
     fn add(&mut self, row: FoundRow) {
-        let is_new = self
-            .rows
-            .last()
-            .is_none_or(|last| last.attempt_id != row.attempt_id);
+        let last = self.last_attempt.replace(row.attempt_id);
         self.counts.0 += 1;
+        self.counts.1 += usize::from(last != Some(row.attempt_id));
         if self.rows.len() < MAX_LISTED {
-            self.counts.1 += usize::from(is_new);
             self.rows.push(row);
         }
     }
@@ -243,9 +242,20 @@ pub(crate) fn add_found(model: &mut ScreenModel, rows: Vec<FoundRow>, searched: 
         return;
     };
     for row in rows {
-        let mut groups = page.groups.iter_mut();
-        if let Some(group) = groups.find(|group| group.place == row.place) {
-            group.add(row);
+        let mut above = 0;
+        for group in &mut page.groups {
+            let lines = group.lines();
+            if group.place == row.place {
+                group.add(row);
+                // The selection stays on its line when one above it is added.
+                if page.list.selected >= above + lines && page.list.selected > 0 {
+                    let more = group.lines() - lines;
+                    page.list.selected += more;
+                    page.list.offset += more;
+                }
+                break;
+            }
+            above += lines;
         }
     }
     page.searched = Some(searched);
@@ -256,7 +266,7 @@ pub(crate) fn search_again(model: &mut ScreenModel) -> Option<ScreenEffect> {
     let page = model.find_mut::<FindPage>()?;
     for group in &mut page.groups {
         group.rows.clear();
-        group.counts = (0, 0);
+        (group.counts, group.last_attempt) = ((0, 0), None);
     }
     (page.searched, page.failure) = (None, None);
     Some(ScreenEffect::FindInRun(page.query.clone()))

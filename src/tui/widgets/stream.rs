@@ -248,7 +248,7 @@ pub(crate) fn rows(
     if let Some(call) = attempt.held_calls.first() {
         let held = &scene.model.dialogs.held_changes;
         let size = (below.width, below.height);
-        let document = held_call(call, attempt.held_calls.len(), held, size);
+        let document = held_call(attempt, call, held, size);
         for (y, line) in (below.y..below.bottom()).zip(&document.lines) {
             let mut pen = RowWriter::row(
                 scene,

@@ -790,6 +790,52 @@ fn change_that_hides_arguments_is_not_shown() {
     assert!(text.contains(r#""all": true"#), "{text}");
 }
 
+/// Units that are held at calls with the same id.
+fn held_alike(calls: &[(&str, Value)]) -> TapeFixture {
+    let mut tape = running();
+    for (unit, input) in calls {
+        if *unit != "dbt-all" {
+            tape.start(unit, 1);
+        }
+        tape.call(unit, 1, "t2", "wiki_write", input).note(
+            Some((unit, 1)),
+            &Note::CallHeld {
+                needs_decision: false,
+                tool: "wiki_write".into(),
+                tool_use_id: Some("t2".into()),
+                input: input.clone(),
+                reached: None,
+            },
+        );
+    }
+    tape
+}
+
+#[test]
+fn pending_change_shows_every_other_argument() {
+    let input = json!({"key": "revenue", "content": "# Revenue", "source": "a hidden note"});
+    let text = screen(&held_alike(&[("dbt-all", input)]), "", SIZE);
+    assert!(text.contains("+ # Revenue"), "{text}");
+    assert!(text.contains("a hidden note"), "{text}");
+    let huge = json!({"key": "revenue", "content": "ab ".repeat(400_000)});
+    let text = screen(&held_alike(&[("dbt-all", huge)]), "", SIZE);
+    assert!(text.contains("ab ab"), "{text}");
+    assert!(text.contains("in total; open the row above"), "{text}");
+}
+
+#[test]
+fn calls_of_two_units_with_one_id_show_their_own_change() {
+    let write = |text: &str| json!({"key": "revenue", "content": text});
+    let tape = held_alike(&[
+        ("dbt-all", write("a harmless text")),
+        ("docs-juice", write("another text")),
+    ]);
+    let texts = ["gg", "ggj"].map(|keys| screen(&tape, keys, SIZE));
+    assert!(texts[0].contains("+ a harmless text"), "{}", texts[0]);
+    assert!(texts[1].contains("+ another text"), "{}", texts[1]);
+    assert!(!texts[1].contains("a harmless text"), "{}", texts[1]);
+}
+
 #[test]
 fn inspector_before_decision_shows_original_arguments() {
     let text = screen(&held(), "iG", (160, 60));

@@ -93,7 +93,7 @@ fn moment_in_the_past_has_other_last_minutes() {
 fn action_opens_in_the_inspector_and_back() {
     let screen = |keys| shown(units().timeline(), keys, (120, 36));
     let inspector = screen("gm]<enter>");
-    let title = "docs-glossary interrupted inspector · try 1 of 2";
+    let title = "docs-glossary failed inspector";
     assert!(inspector.contains(title), "{inspector}");
     assert!(inspector.contains("`text` is not a field"), "{inspector}");
     assert!(screen("gm]<enter><esc>").contains("last 5m, since "));

@@ -21,7 +21,7 @@ pub(crate) const DEFAULT_SILENCE_AFTER: Millis = Millis(60_000);
 pub(super) const MIN_SILENCE_AFTER: Millis = Millis(1_000);
 
 /// How much longer than the setting a silence may become normal.
-const MAX_PATIENCE: u64 = 5;
+const MAX_PATIENCE: u64 = 3;
 
 /// Maximum number of open requests that are tracked; the attempt machine refuses more.
 const OPEN_REQUESTS: usize = 1024;

@@ -21,9 +21,13 @@ use ingestdeck_core::{
 const MAX_NAME: usize = 36;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindPage, area: Rect, buf: &mut Buffer) {
-    let [FoundGroup { counts, .. }, ..] = &view.groups;
+    let [FoundGroup { counts, rows, .. }, ..] = &view.groups;
+    let unlisted = match counts.0 - rows.len() {
+        0 => String::new(),
+        more => format!(", {more} not listed"),
+    };
     let found = format!(
-        " {} in {}",
+        " {} in {}{unlisted}",
         pluralize(counts.0, "action"),
         pluralize(counts.1, "attempt")
     );

@@ -126,7 +126,7 @@ fn silence_begins_after_a_minute_and_ends_with_output() {
             "166 output again after 2m 36s"
         ]
     );
-    assert_eq!(clock.status_at(400), UnitStatus::Silent, "a second time");
+    assert_eq!(clock.status_at(346), UnitStatus::Silent, "a second time");
 }
 
 #[test]
@@ -236,8 +236,8 @@ fn silences_that_end_by_themselves_become_normal() {
     assert_eq!(clock.status_at(199), UnitStatus::Running);
     assert_eq!(clock.status_at(200), UnitStatus::Silent);
     clock.out(10_080, TEXT);
-    assert_eq!(clock.status_at(10_379), UnitStatus::Running);
-    assert_eq!(clock.status_at(10_380), UnitStatus::Silent);
+    assert_eq!(clock.status_at(10_259), UnitStatus::Running);
+    assert_eq!(clock.status_at(10_260), UnitStatus::Silent);
     assert_eq!(clock.log().len(), 5);
     // An earlier moment undoes only what came after it.
     assert_eq!(clock.status_at(10_100), UnitStatus::Running);
