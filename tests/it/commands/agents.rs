@@ -479,7 +479,7 @@ steps = [
     assert_eq!(ran.code, Some(100), "{ran:?}");
     assert!(
         ran.stdout
-            .contains("runtime isolation failed: it ran `Bash`, which it was not given"),
+            .contains("it ran `Bash`, which it was not given (isolation failed)"),
         "{ran:?}"
     );
     assert!(!place.path("wiki/global/one.md").exists());

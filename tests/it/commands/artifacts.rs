@@ -267,8 +267,7 @@ fn unsourced_identifiers_fail_a_unit_on_request() {
     let output = run(&place, &claude, 100);
     let words: String = output.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        words
-            .contains("validation failed for: wiki/global/orders.md:8 `churn_flag` was in nothing"),
+        words.contains("wiki/global/orders.md:8 `churn_flag` was in nothing"),
         "{output}"
     );
     assert!(!place.path(PAGE).exists());

@@ -74,7 +74,7 @@ fn run_is_one_commit_and_conflict_fails_one_unit() {
     let ran = runs(place.run(&["run", "--claude-bin", &claude]), 100);
     assert!(
         ran.stdout
-            .contains("✗ conflict: textual conflict in wiki/global/shared.md with docs-one"),
+            .contains("✗ conflict: wiki/global/shared.md with docs-one (textual conflict)"),
         "{ran:?}"
     );
     assert!(
@@ -389,8 +389,7 @@ fn edits_during_a_run_without_git_are_kept() {
     ]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     assert!(
-        ran.stdout
-            .contains("docs-two: textual conflict in wiki/global/two.md"),
+        ran.stdout.contains("docs-two: wiki/global/two.md"),
         "{ran:?}"
     );
     let page =
