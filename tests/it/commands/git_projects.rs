@@ -74,7 +74,7 @@ fn run_is_one_commit_and_conflict_fails_one_unit() {
     let ran = runs(place.run(&["run", "--claude-bin", &claude]), 100);
     assert!(
         ran.stdout
-            .contains("✗ conflict: wiki/global/shared.md with docs-one (textual conflict)"),
+            .contains("✗ conflict: textual conflict in wiki/global/shared.md with docs-one"),
         "{ran:?}"
     );
     assert!(
