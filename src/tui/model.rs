@@ -382,7 +382,8 @@ impl SharedModel {
         run.is_some_and(|run| run.is_of_project)
             && self.playhead.at_end
             && run_view.state.is_closed
-            && !run_view.state.units.is_empty()
+            // A session has a conversation, and no results.
+            && run_view.state.units.iter().any(|unit| unit.key.as_str() != "session")
     }
 
     /// True while the page of units shows these results, until the user selects a unit.
