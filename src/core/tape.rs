@@ -12,6 +12,6 @@ pub(crate) mod time;
 
 pub use entry::{EntryBody, TapeEntry};
 pub use header::{AgentName, FORMAT_VERSION, Header, HeaderError};
-pub use id::{PROJECTION_KEY, RECONCILE_KEY, RunId, Seq, UnitKey, VERBATIM_KEY};
+pub use id::{PROJECTION_KEY, RECONCILE_KEY, RunId, SESSION_KEY, Seq, UnitKey, VERBATIM_KEY};
 pub use note::Note;
 pub use time::Millis;

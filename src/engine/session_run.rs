@@ -28,7 +28,7 @@ use ingestdeck_core::{
     config::Config,
     run::otlp::RunTrace,
     tape::{
-        AgentName, Note, UnitKey,
+        AgentName, Note, SESSION_KEY, UnitKey,
         note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, VerdictCause},
     },
     units::{
@@ -45,7 +45,6 @@ use ingestdeck_records::store::RunStore;
 const NO_TURN_LIMIT: u32 = 0;
 
 /// The unit key of a session on its tape.
-const SESSION_UNIT: &str = "session";
 
 /// A session that a person requests.
 #[derive(Debug)]
@@ -93,7 +92,7 @@ pub fn run<T>(
     } = request;
     let plan = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![PlannedUnit {
-            unit: SESSION_UNIT.into(),
+            unit: SESSION_KEY.into(),
             why: "asked for".into(),
             ..PlannedUnit::default()
         }],
@@ -107,7 +106,7 @@ pub fn run<T>(
         is_session: true,
         ..ScheduleSettings::new(1, 1)
     };
-    let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
+    let schedule = Schedule::new(vec![SESSION_KEY.into()], settings);
     let locks = launch::session_locks(&runs, false);
     let turns = args.max_turns.unwrap_or(NO_TURN_LIMIT);
     let limits = Arc::new(AttemptLimits::new(
@@ -121,7 +120,7 @@ pub fn run<T>(
         .unwrap_or_default();
     let setup = RunSetup {
         runs,
-        project_name: Some(SESSION_UNIT.into()),
+        project_name: Some(SESSION_KEY.into()),
         agent: AgentName::ClaudeCode,
         held: HeldCalls {
             units: Vec::new(),
@@ -145,7 +144,7 @@ pub fn run<T>(
             context: AttemptContext {
                 worker: None,
                 agent: Arc::new(Agent::claude_code(exe, None)),
-                unit: SESSION_UNIT.into(),
+                unit: SESSION_KEY.into(),
                 attempt: 1,
                 cwd,
                 limits: StreamLimits::default(),
@@ -376,7 +375,7 @@ mod tests {
                 context: AttemptContext {
                     worker: None,
                     agent: Arc::new(Agent::claude_code("claude".into(), None)),
-                    unit: SESSION_UNIT.into(),
+                    unit: SESSION_KEY.into(),
                     attempt: 1,
                     cwd: "/".into(),
                     limits: StreamLimits::default(),

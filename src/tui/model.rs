@@ -79,7 +79,7 @@ use ingestdeck_core::{
             StateVersion, UnitNeed, UnitState, UnitStatus,
         },
     },
-    tape::{Millis, UnitKey},
+    tape::{Millis, SESSION_KEY, UnitKey},
     text::{self, clock},
 };
 
@@ -383,7 +383,7 @@ impl SharedModel {
             && self.playhead.at_end
             && run_view.state.is_closed
             // A session has a conversation, and no results.
-            && run_view.state.units.iter().any(|unit| unit.key.as_str() != "session")
+            && run_view.state.units.iter().any(|unit| unit.key.as_str() != SESSION_KEY)
     }
 
     /// True while the page of units shows these results, until the user selects a unit.

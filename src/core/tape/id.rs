@@ -19,6 +19,8 @@ impl fmt::Display for Seq {
 
 /// Unit key of the reconcile step.
 pub const RECONCILE_KEY: &str = "reconcile";
+/// Unit key of a conversation, which is not an ingest.
+pub const SESSION_KEY: &str = "session";
 /// Name of the writer of sources that were projected before any unit ran, in place of a unit key.
 pub const PROJECTION_KEY: &str = "projection";
 /// Name of the writer of pages that are documents kept verbatim, in place of a unit key.

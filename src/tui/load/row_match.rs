@@ -1,4 +1,4 @@
-//! Where a text occurs in a row: the first line with it in what the row stands for, such as the arguments and the result
+//! Where a text occurs in a row: the first line with it in what the row shows in short, such as the arguments and the result
 //! of a call. The recorded line contains more, which no page but the transcript shows.
 
 use serde_json::Value;
@@ -22,7 +22,7 @@ use ingestdeck_core::{
     tape::{EntryBody, Note, Seq},
 };
 
-/// The first line with `query` in what a row stands for. Adds the bytes that it read to `spent`.
+/// The first line with `query` in what a row shows in short. Adds the bytes that it read to `spent`.
 ///
 /// # Errors
 /// If an entry of the row cannot be read.

@@ -110,6 +110,25 @@ impl FindPage {
         self.groups.iter().map(FoundGroup::lines).sum()
     }
 
+    /// Adds a match. The selection stays on its line.
+    fn add(&mut self, row: FoundRow) {
+        let Some(place) = self
+            .groups
+            .iter()
+            .position(|group| group.place == row.place)
+        else {
+            return;
+        };
+        let lines = |groups: &[FoundGroup]| groups.iter().map(FoundGroup::lines).sum::<usize>();
+        let (before, all) = (lines(&self.groups[..=place]), self.lines());
+        self.groups[place].add(row);
+        if (before..all).contains(&self.list.selected) {
+            let more = self.lines() - all;
+            self.list.selected += more;
+            self.list.offset += more;
+        }
+    }
+
     fn line(&self, mut index: usize) -> Option<FoundLine<'_>> {
         for group in &self.groups {
             let lines = group.lines();
@@ -241,23 +260,7 @@ pub(crate) fn add_found(model: &mut ScreenModel, rows: Vec<FoundRow>, searched: 
     let Some(page) = model.find_mut::<FindPage>() else {
         return;
     };
-    for row in rows {
-        let mut above = 0;
-        for group in &mut page.groups {
-            let lines = group.lines();
-            if group.place == row.place {
-                group.add(row);
-                // The selection stays on its line when one above it is added.
-                if page.list.selected >= above + lines && page.list.selected > 0 {
-                    let more = group.lines() - lines;
-                    page.list.selected += more;
-                    page.list.offset += more;
-                }
-                break;
-            }
-            above += lines;
-        }
-    }
+    rows.into_iter().for_each(|row| page.add(row));
     page.searched = Some(searched);
 }
 
@@ -311,4 +314,36 @@ fn open_line(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     }
     model.open(page);
     Vec::new()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selection_stays_on_its_line_while_matches_are_added() {
+        let mut page = FindPage::new("a".into());
+        let row = |attempt, place| FoundRow {
+            unit: 0,
+            attempt: 0,
+            attempt_id: AttemptId(attempt),
+            row: 0,
+            place,
+            line: String::new(),
+        };
+        page.add(row(0, MatchPlace::Action));
+        page.add(row(0, MatchPlace::Prompt));
+        page.list.selected = 1;
+        for attempt in [0, 1, 1] {
+            page.add(row(attempt, MatchPlace::Action));
+        }
+        page.add(row(2, MatchPlace::HiddenLine));
+        assert!(
+            matches!(page.selected(), Some(FoundLine::Heading(group)) if group.place == MatchPlace::Prompt)
+        );
+        assert_eq!((page.list.selected, page.groups[0].counts), (4, (4, 2)));
+        page.list.selected = 0;
+        page.add(row(3, MatchPlace::Action));
+        assert_eq!(page.list.selected, 0);
+    }
 }

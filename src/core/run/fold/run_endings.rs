@@ -106,17 +106,16 @@ impl Fold {
             self.add_lone_step(view);
         }
         // Its result does not count: a reviewer asked for another one.
-        let review = view.state.publication.unsaved_review().cloned();
-        let is_sent_back = |unit: &UnitState| {
-            let sent_back = review.iter().flat_map(|review| &review.sent_back);
-            sent_back.into_iter().any(|sent| *sent == unit.key)
-        };
-        let was_killed = view.state.ended.is_none();
+        let review = view.state.publication.unsaved_review();
+        let sent_back = review
+            .filter(|_| view.state.ended.is_none())
+            .map(|review| review.sent_back.clone())
+            .unwrap_or_default();
         for index in 0..view.state.units.len() {
             let unit = &view.state.units[index];
             let status = match unit.status {
-                _ if was_killed && is_sent_back(unit) => UnitStatus::Interrupted,
                 UnitStatus::Waiting => UnitStatus::Interrupted,
+                _ if sent_back.contains(&unit.key) => UnitStatus::Interrupted,
                 UnitStatus::Queued => status_when_withdrawn(&view.state, unit),
                 _ => continue,
             };
