@@ -32,7 +32,7 @@ use ingestdeck_agent::{
 };
 use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
-    text::{self, pluralize, size},
+    text::{pluralize, size},
 };
 use ingestdeck_engine::{launch::runtime, worker::protocol::WorkerJoin};
 use ingestdeck_ingest::git;
@@ -122,7 +122,7 @@ impl DoctorFinding {
         };
         // The second line of a text must not look like a finding.
         let rows = match output::columns() {
-            Some(columns) => text::wrap(&self.text, columns.saturating_sub(6).max(20)),
+            Some(columns) => output::break_lines(&self.text, columns.saturating_sub(6)),
             None => self.text.split('\n').map(str::to_owned).collect(),
         };
         writeln!(out, "{mark}  {}", rows.join("\n      "))

@@ -175,9 +175,37 @@ pub(crate) fn show_progress(text: &str) {
     }
 }
 
+/// The lines of `text`, broken between words where they are longer than `columns`. What may be copied remains whole: a
+/// quoted `command with words`, and an indented line.
+pub(crate) fn break_lines(text: &str, columns: usize) -> Vec<String> {
+    let mut rows = Vec::new();
+    for line in text.split('\n') {
+        if line.starts_with(' ') {
+            rows.push(line.to_owned());
+            continue;
+        }
+        let (mut row, mut width, mut is_quoted) = (String::new(), 0, false);
+        for (index, word) in line.split(' ').enumerate() {
+            let length = text::width(word);
+            if !is_quoted && width > 0 && width + 1 + length > columns {
+                rows.push(std::mem::take(&mut row));
+                width = 0;
+            } else if index > 0 {
+                row.push(' ');
+                width += 1;
+            }
+            row.push_str(word);
+            width += length;
+            is_quoted ^= word.matches('`').count() % 2 == 1;
+        }
+        rows.push(row);
+    }
+    rows
+}
+
 /// Writes lines to stderr, on a terminal broken between words. Ignores a closed stderr, because `eprintln!` would panic.
 pub(crate) fn print_stderr(text: &str) {
-    let rows = columns_of(&io::stderr()).map(|columns| text::wrap(text, columns).join("\n"));
+    let rows = columns_of(&io::stderr()).map(|columns| break_lines(text, columns).join("\n"));
     let text = rows.as_deref().unwrap_or(text);
     let _ = writeln!(EscapingWriter::text(io::stderr()), "{text}");
 }
@@ -418,6 +446,27 @@ mod tests {
         let mut out = Vec::new();
         write!(EscapingWriter::text(&mut out), "{text}").unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_only() {
+        let broken = |text| break_lines(text, 20).join("|");
+        assert_eq!(broken("short"), "short");
+        assert_eq!(
+            broken("a sentence of many words"),
+            "a sentence of many|words"
+        );
+        assert_eq!(
+            broken("see /a/path/that/is/longer/than/a/line now"),
+            "see|/a/path/that/is/longer/than/a/line|now"
+        );
+        assert_eq!(
+            broken("help: run `program --with many arguments` now"),
+            "help: run `program --with many arguments`|now"
+        );
+        let indented = "  program --with many arguments";
+        assert_eq!(broken(indented), indented);
+        assert_eq!(broken("one\n\ntwo"), "one||two");
     }
 
     #[test]
