@@ -558,7 +558,7 @@ impl EntrySource for FileSource {
     ) -> Result<bool, EntrySourceError> {
         match self.notes.locate(seq) {
             LineOrNote::Line(line) => {
-                self.read_line(Seq(line), &mut |entry| sink(EntryRef { seq, ..entry }))
+                self.read_line(Seq(line), &mut |entry| sink(self.notes.assign(entry, seq)))
             }
             LineOrNote::Note { line, number } => {
                 let at = self.time_before(Seq(line))?;
@@ -577,7 +577,7 @@ impl EntrySource for FileSource {
     ) -> Result<bool, EntrySourceError> {
         match self.notes.locate(seq) {
             LineOrNote::Line(line) => self.read_line_head(Seq(line), most, &mut |entry, size| {
-                sink(EntryRef { seq, ..entry }, size);
+                sink(self.notes.assign(entry, seq), size);
             }),
             LineOrNote::Note { .. } => self.read(seq, &mut |entry| {
                 let size = entry.body.bytes().len() as u64;

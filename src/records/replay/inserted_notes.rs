@@ -17,6 +17,8 @@ pub(super) struct InsertedNotes {
     entries: Vec<u64>,
     /// The unit of lines without a session.
     fallback_unit: Option<UnitKey>,
+    /// The unit of all lines, whatever session they name.
+    only_unit: Option<UnitKey>,
     /// After a rewind: the next line, and the number of notes before it that are not emitted again.
     skipped: Option<(u64, u64)>,
 }
@@ -46,12 +48,32 @@ impl InsertedNotes {
             entries: entries.collect(),
             runs,
             fallback_unit: Some(fallback_unit),
+            only_unit: None,
             skipped: None,
         }
     }
 
+    /// Assigns all lines to one unit.
+    pub(super) fn with_only_unit(self, only_unit: Option<UnitKey>) -> Self {
+        Self { only_unit, ..self }
+    }
+
+    /// True if the lines are passed on unchanged.
     pub(super) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.runs.is_empty() && self.only_unit.is_none()
+    }
+
+    /// The entry with a line, as entry `seq`.
+    pub(super) fn assign<'a>(&'a self, entry: EntryRef<'a>, seq: Seq) -> EntryRef<'a> {
+        let scope = match &self.only_unit {
+            Some(unit) => EntryScope::Attempt(unit.as_str(), 1),
+            None => entry.scope,
+        };
+        EntryRef {
+            seq,
+            scope,
+            ..entry
+        }
     }
 
     /// The run that begins at or before a line, and the number of its first note.
@@ -129,8 +151,11 @@ impl InsertedNotes {
     ) {
         let line = entry.seq.0;
         let session = entry.decoded.and_then(|line| line.session_id.as_deref());
-        let unit = session
-            .filter(|id| !id.is_empty())
+        let unit = self
+            .only_unit
+            .as_ref()
+            .map(UnitKey::as_str)
+            .or(session.filter(|id| !id.is_empty()))
             .or(self.fallback_unit.as_ref().map(UnitKey::as_str))
             .unwrap_or_default();
         let entry_of_note = self.run_before(line).map_or(0, |(_, entry)| entry) + number;
@@ -161,8 +186,7 @@ impl InsertedNotes {
         for number in skipped..notes {
             self.emit_note(&entry, number, at, sink);
         }
-        let seq = self.entry_of(line);
-        sink(EntryRef { seq, ..entry });
+        sink(self.assign(entry, self.entry_of(line)));
     }
 }
 

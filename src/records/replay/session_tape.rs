@@ -38,7 +38,7 @@ use super::{
 };
 use ingestdeck_core::{
     decode::{self, LineBody, line_fields::line_fields},
-    tape::{Millis, Note, Seq, entry, note::Severity},
+    tape::{Millis, Note, Seq, UnitKey, entry, note::Severity},
 };
 
 /// Total size of the files of a session up to which they are merged. A larger session file is read alone and not followed.
@@ -97,6 +97,8 @@ pub(super) enum MergedSession {
     Alone {
         /// The lines of it that do not count.
         set_aside: Vec<SetAside>,
+        /// The unit of all lines, if they name several sessions that continue each other.
+        only_unit: Option<UnitKey>,
     },
 }
 
@@ -108,14 +110,8 @@ pub(super) fn merge(
     epoch: Option<i64>,
 ) -> io::Result<MergedSession> {
     let is_agent = is_transcript_of_agent(main)?;
-    let alone = || {
-        let tree = ConversationTree::read(&Arc::new(main.try_clone()?), length, true)?;
-        Ok(MergedSession::Alone {
-            set_aside: tree.into_set_aside(),
-        })
-    };
     if length > MAX_MERGED_BYTES {
-        return alone();
+        return read_alone(path, main, length);
     }
     let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch, true)?;
     merger.find_agents(true)?;
@@ -126,10 +122,13 @@ pub(super) fn merge(
     {
         return Ok(MergedSession::Alone {
             set_aside: Vec::new(),
+            only_unit: None,
         });
     }
     match merger.merge(true) {
-        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return alone(),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            return read_alone(path, main, length);
+        }
         merged => merged?,
     }
     let (file, length) = merger.tape.end()?;
@@ -139,6 +138,15 @@ pub(super) fn merge(
         error: StreamError::default(),
     };
     Ok(MergedSession::Tape(tape, merger.head))
+}
+
+/// Reads which lines of the session file in `main` count.
+pub(super) fn read_alone(path: &Path, main: &File, length: u64) -> io::Result<MergedSession> {
+    let tree = ConversationTree::read(&Arc::new(main.try_clone()?), length, true)?;
+    Ok(MergedSession::Alone {
+        only_unit: tree.has_earlier_ids.then(|| UnitKey::new(stem(path))),
+        set_aside: tree.into_set_aside(),
+    })
 }
 
 /// Merges a session that still runs, and starts to follow it.
@@ -211,6 +219,14 @@ pub(super) fn is_transcript_of_agent(file: &File) -> io::Result<bool> {
         .filter_map(|line| line_fields(line).is_sidechain)
         .collect();
     Ok(!sides.is_empty() && !sides.contains(&false))
+}
+
+/// The id of a session, which is the name of its file.
+fn stem(path: &Path) -> String {
+    path.file_stem()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn too_large(why: &str) -> io::Error {
@@ -309,11 +325,7 @@ impl SessionMerger {
         epoch: Option<i64>,
         is_finished: bool,
     ) -> io::Result<Self> {
-        let session = path
-            .file_stem()
-            .unwrap_or(path.as_os_str())
-            .to_string_lossy()
-            .into_owned();
+        let session = stem(path);
         let mut merger = Self {
             agents: AgentFiles::new(path).filter(|_| !is_agent),
             streams: Vec::new(),

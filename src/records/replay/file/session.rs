@@ -96,8 +96,10 @@ impl FileSource {
         };
         let merged = merged.map(|merged| self.merged(merged));
         Some(merged.unwrap_or_else(|cause| {
-            let set_aside = Vec::new();
-            let (mut whole, numbers) = self.merged(MergedSession::Alone { set_aside });
+            let (mut whole, numbers) = self.merged(MergedSession::Alone {
+                set_aside: Vec::new(),
+                only_unit: None,
+            });
             let error = StreamError::default();
             error.set(&cause);
             whole.stream_error = Some(error);
@@ -109,8 +111,12 @@ impl FileSource {
     fn merged(&self, merged: MergedSession) -> (Self, Vec<Seq>) {
         let (source, numbers) = match merged {
             MergedSession::Tape(tape, head) => (self.with_session_tape(tape), head),
-            MergedSession::Alone { set_aside } => {
-                let notes = InsertedNotes::new(set_aside, self.origin.fallback_unit.clone());
+            MergedSession::Alone {
+                set_aside,
+                only_unit,
+            } => {
+                let notes = InsertedNotes::new(set_aside, self.origin.fallback_unit.clone())
+                    .with_only_unit(only_unit);
                 let numbers = (0..self.index().len())
                     .map(|line| notes.entry_of(line))
                     .collect();

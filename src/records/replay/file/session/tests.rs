@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::replay::conversation_tree::ConversationTree;
 use ingestdeck_core::run::{
     EntrySource as _, PollStatus, Timeline,
     entry_search::{EntryBatch, TextMatcher},
@@ -20,10 +19,8 @@ fn transcript(name: &str) -> PathBuf {
 fn alone(path: &Path) -> FileSource {
     let (_, file) = open_file(path).unwrap();
     let source = FileSource::from_file(path, file).unwrap();
-    let tree = ConversationTree::read(&source.core.file, source.length(), true).unwrap();
-    let set_aside = tree.into_set_aside();
-    assert!(!set_aside.is_empty());
-    source.merged(MergedSession::Alone { set_aside }).0
+    let session = session_tape::read_alone(path, &source.core.file, source.length()).unwrap();
+    source.merged(session).0
 }
 
 /// Number, unit and content of an entry.
@@ -93,6 +90,69 @@ fn lines_that_do_not_count_are_the_same_without_a_tape() {
             "{name}"
         );
     }
+}
+
+/// A session was resumed under another id, and once more under its own; then a person took a turn back.
+#[test]
+fn a_session_whose_id_changes_and_returns_is_one_unit() {
+    let line = |number: usize, session: &str, kind: &str| {
+        let parent = number.saturating_sub(if number == 9 { 3 } else { 1 });
+        let content = match kind {
+            "user" => serde_json::json!(format!("request {number}")),
+            _ => serde_json::json!([{"type": "text", "text": format!("answer {number}")}]),
+        };
+        serde_json::json!({
+            "type": kind, "sessionId": session, "uuid": format!("u{number}"),
+            "parentUuid": (number > 1).then(|| format!("u{parent}")),
+            "timestamp": format!("2026-01-01T00:00:{number:02}.000Z"),
+            "message": {"role": kind, "id": format!("m{number}"), "content": content,
+                "stop_reason": (kind == "assistant").then_some("end_turn")},
+        })
+        .to_string()
+    };
+    let lines: Vec<String> = (1..=10)
+        .map(|number| {
+            let session = if (3..=4).contains(&number) { "b" } else { "a" };
+            line(
+                number,
+                session,
+                if number % 2 == 1 { "user" } else { "assistant" },
+            )
+        })
+        .collect();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.jsonl");
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let state = |source| {
+        let mut timeline = Timeline::new(Box::new(source));
+        timeline.seek(u64::MAX).unwrap();
+        let view = timeline.view();
+        let attempts: Vec<_> = view
+            .state
+            .units
+            .iter()
+            .map(|unit| {
+                let attempt = unit.latest().unwrap();
+                (
+                    unit.key.clone(),
+                    unit.attempts.len(),
+                    attempt.counts,
+                    view.rows(attempt.id).len(),
+                )
+            })
+            .collect();
+        attempts
+    };
+    let mut single = alone(&path);
+    let found = read_all(&mut single, 1);
+    assert!(found.iter().all(|(_, unit, _)| unit == "a"), "{found:?}");
+    for (position, (seq, ..)) in found.iter().enumerate() {
+        single.rewind(Seq(*seq)).unwrap();
+        assert_eq!(read_all(&mut single, 1 << 20), found[position..]);
+    }
+    let merged = state(FileSource::open(&path).unwrap());
+    assert_eq!(merged.len(), 1);
+    assert_eq!(state(single), merged);
 }
 
 #[test]
