@@ -19,6 +19,7 @@ pub(crate) mod doctor;
 mod engine_process;
 pub(crate) mod exit;
 pub(crate) mod export;
+mod failed_from;
 mod git_sources;
 mod help;
 mod home;

@@ -34,7 +34,7 @@ pub(crate) const ENGINE_FLAG: &str = "--run-as-engine";
 #[derive(Debug, Parser)]
 #[command(
     name = "ingestdeck",
-    version,
+    version = env!("INGESTDECK_VERSION"),
     max_term_width = 100,
     disable_help_subcommand = true
 )]
@@ -346,7 +346,7 @@ pub(crate) struct PlanArgs {
 impl SelectArgs {
     /// True if no units are excluded.
     pub(crate) fn is_everything(&self) -> bool {
-        self.only.is_empty() && self.resume.failed.is_none()
+        self.only.is_empty() && self.resume.failed.is_none() && self.resume.failed_from.is_none()
     }
 }
 
@@ -362,6 +362,9 @@ pub(crate) struct ResumeArgs {
         conflicts_with = "resume_run"
     )]
     pub failed: Option<String>,
+    /// Only units that failed, ran out of turns or were stopped in this record of another machine; they are planned anew
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume_run", "failed", "only"])]
+    pub failed_from: Option<String>,
 }
 
 /// `run`.

@@ -22,7 +22,7 @@ use self::{
 use super::{
     args::{GlobalArgs, PlanArgs, Ui},
     exit::{self, CliError, Exit},
-    git_sources,
+    failed_from, git_sources,
     model_choice::ModelChoice,
     output, playback_output, policy, project, runs, settings,
 };
@@ -59,6 +59,10 @@ pub(crate) fn plan(global: &GlobalArgs, args: &PlanArgs) -> Result<Exit, CliErro
     }
     let project = project::open(global)?;
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
+    let Some(select) = failed_from::resolve(global, select)? else {
+        return Ok(Exit::Ok);
+    };
+    let select = select.as_ref();
     let taken = project::plan_run(global, &project, select, choice.model.as_deref())?;
     let is_json = global.ui == Ui::Json;
     exit::print_warnings(&if is_json {

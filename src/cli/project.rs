@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{
     args::{GlobalArgs, ResumeArgs, SelectArgs},
     exit::{self, CliError},
+    failed_from,
     model_choice::ModelChoice,
     settings,
 };
@@ -127,7 +128,9 @@ pub(crate) fn plan_run(
     select: &SelectArgs,
     model: Option<&str>,
 ) -> Result<RunPlan, CliError> {
-    let ResumeArgs { resume_run, failed } = &select.resume;
+    let ResumeArgs {
+        resume_run, failed, ..
+    } = &select.resume;
     let resumed = resume_run
         .as_deref()
         .map(|run| (ContinueMode::Unfinished, run));
@@ -137,14 +140,16 @@ pub(crate) fn plan_run(
         continued: resumed.or(failed),
         model,
     };
-    resume::plan_run(project, request, &exit::print_warning).map_err(|error| {
-        match (&error, &global.project_dir) {
-            (ResumeError::NoRun, Some(_)) => {
-                CliError::from(error).with_help("start one with `ingestdeck run --project-dir DIR`")
+    let taken =
+        resume::plan_run(project, request, &exit::print_warning).map_err(|error| {
+            match (&error, &global.project_dir) {
+                (ResumeError::NoRun, Some(_)) => CliError::from(error)
+                    .with_help("start one with `ingestdeck run --project-dir DIR`"),
+                _ => CliError::from(error),
             }
-            _ => error.into(),
-        }
-    })
+        })?;
+    failed_from::warn_missing(select, &taken.planned);
+    Ok(taken)
 }
 
 /// Files of the project that prevent KTX from ingesting: pages with broken references, and sources that KTX cannot load.

@@ -6,7 +6,7 @@ use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, Ui},
     attach, doctor,
     exit::{self, CliError, Exit},
-    git_sources,
+    failed_from, git_sources,
     launch::{self, TapeLocation},
     model_choice::ModelChoice,
     otel, plan, playback_output, policy, project,
@@ -121,6 +121,10 @@ pub(crate) fn start_run(
     let mut options = run_options(&config, &project, attempt)?;
     options.feedback = feedback;
     let has_texts = texts.is_some();
+    let Some(select) = failed_from::resolve(global, select)? else {
+        return Ok(Exit::Ok);
+    };
+    let select = select.as_ref();
     let taken = match (texts, &reviewed_run) {
         (Some(texts), _) => resume::plan_new_texts(&project, &project::selection(select), texts)?,
         (None, Some(run)) => resume::plan_review(&project, run, &exit::print_warning)?,

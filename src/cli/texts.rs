@@ -81,6 +81,7 @@ fn check_selection(select: &SelectArgs) -> Result<(), CliError> {
         ("--unread", select.unread),
         ("--resume-run", select.resume.resume_run.is_some()),
         ("--failed", select.resume.failed.is_some()),
+        ("--failed-from", select.resume.failed_from.is_some()),
     ];
     if let Some((option, _)) = option.into_iter().find(|(_, is_given)| *is_given) {
         let help = match option {

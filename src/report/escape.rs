@@ -16,6 +16,8 @@ const PLAIN: &str = "plain";
 const CODE: &str = "code";
 const MARKUP: &str = "markup";
 const MARKUP_LINES: &str = "markup lines";
+const PROPERTY: &str = "property";
+const COMMAND_LINES: &str = "command lines";
 
 fn draft(form: &str, text: &str, most: usize) -> String {
     let text = text.replace([FORM, TEXT, END], "\u{fffd}");
@@ -42,6 +44,16 @@ pub(super) fn markup_lines(text: &str) -> String {
     draft(MARKUP_LINES, text, usize::MAX)
 }
 
+/// One line of at most `most` columns as a property of a workflow command of GitHub Actions.
+pub(super) fn command_property(text: &str, most: usize) -> String {
+    draft(PROPERTY, text, most)
+}
+
+/// Several lines as the message of a workflow command.
+pub(super) fn command_lines(text: &str) -> String {
+    draft(COMMAND_LINES, text, usize::MAX)
+}
+
 /// Completes a draft. `mask` returns a text without its secrets.
 pub(super) fn finish(draft: &str, mask: &mut dyn FnMut(&str) -> String) -> String {
     let mut pieces = draft.split([FORM, END]);
@@ -56,6 +68,10 @@ pub(super) fn finish(draft: &str, mask: &mut dyn FnMut(&str) -> String) -> Strin
             PLAIN => finished_text(&text, most),
             CODE => finished_code(&text, most),
             MARKUP => markup(&single_line(&text, most)),
+            PROPERTY => command(&single_line(&text, most))
+                .replace(':', "%3A")
+                .replace(',', "%2C"),
+            COMMAND_LINES => command(&safe_lines(&text)),
             _ => markup(&safe_lines(&text)),
         });
         out.push_str(after);
@@ -72,6 +88,11 @@ fn single_line(text: &str, most: usize) -> String {
 fn safe_lines(text: &str) -> String {
     let safe = text.lines().map(|line| text::printable(line, usize::MAX));
     safe.collect::<Vec<_>>().join("\n")
+}
+
+/// Printable text as the message of a workflow command, which is one line.
+fn command(safe: &str) -> String {
+    safe.replace('%', "%25").replace('\n', "%0A")
 }
 
 /// Printable text as the content of an element or of a quoted attribute, in XML and in HTML.

@@ -15,6 +15,7 @@
 mod diff;
 mod escape;
 pub mod export;
+mod github;
 mod html;
 mod junit;
 mod labels;
@@ -51,6 +52,8 @@ pub enum ReportFormat {
     Junit,
     /// One page without external resources.
     Html,
+    /// Annotations of GitHub Actions.
+    Github,
 }
 
 /// Renders the report in a format, without secrets of known kinds and those of the settings of `project`. Also returns
@@ -81,6 +84,7 @@ fn render(
         ReportFormat::Md => escape::finish(&markdown::render(report), mask),
         ReportFormat::Junit => escape::finish(&junit::render(report), mask),
         ReportFormat::Html => escape::finish(&html::render(report), mask),
+        ReportFormat::Github => escape::finish(&github::render(report), mask),
         ReportFormat::Json => snapshot::snapshots(report, traced)
             .iter()
             .map(|snapshot| format!("{}\n", mask(&snapshot.to_string())))

@@ -31,11 +31,12 @@ use ingestdeck_records::replay::FileSource;
 mod connections;
 mod quality;
 
-const FORMATS: [ReportFormat; 4] = [
+const FORMATS: [ReportFormat; 5] = [
     ReportFormat::Md,
     ReportFormat::Json,
     ReportFormat::Junit,
     ReportFormat::Html,
+    ReportFormat::Github,
 ];
 
 fn fixture(path: &str) -> PathBuf {
@@ -49,7 +50,7 @@ fn report_of(path: &str) -> RunReport {
 }
 
 /// Every format of the report, each checked for its syntax.
-fn written(report: &RunReport) -> [String; 4] {
+fn written(report: &RunReport) -> [String; 5] {
     let all = FORMATS.map(|format| render(report, format, true, &mut |text| text.to_owned()));
     for line in all[1].lines() {
         valid(&serde_json::from_str(line).unwrap());
@@ -61,7 +62,25 @@ fn written(report: &RunReport) -> [String; 4] {
         "{}",
         all[3]
     );
+    for line in all[4].lines() {
+        workflow_command(line);
+    }
     all
+}
+
+/// The level, title and message of a workflow command, as the runner of GitHub reads it.
+fn workflow_command(line: &str) -> [String; 3] {
+    let (head, message) = line.strip_prefix("::").unwrap().split_once("::").unwrap();
+    let (level, title) = head.split_once(" title=").unwrap();
+    assert!(["error", "warning", "notice"].contains(&level), "{line}");
+    assert!(!title.contains([':', ',']) && !message.is_empty(), "{line}");
+    let decoded = |text: &str| {
+        text.replace("%0A", "\n")
+            .replace("%3A", ":")
+            .replace("%2C", ",")
+            .replace("%25", "%")
+    };
+    [level.to_owned(), decoded(title), decoded(message)]
 }
 
 /// The checks of KTX's validator.
@@ -192,10 +211,11 @@ fn every_record_has_its_report() {
 
 #[test]
 fn a_run_is_reported_in_all_formats() {
-    let [md, json, junit, html] = written(&report_of("tapes/real.jsonl"));
+    let [md, json, junit, html, github] = written(&report_of("tapes/real.jsonl"));
     insta::assert_snapshot!("real_md", md);
     insta::assert_snapshot!("real_junit", junit);
     insta::assert_snapshot!("real_html", html);
+    insta::assert_snapshot!("real_github", github);
     let first: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
     insta::assert_json_snapshot!("real_json", first);
 }
@@ -205,7 +225,7 @@ fn releases_that_differ_are_named_per_unit() {
     let mut report = report_of("tapes/real.jsonl");
     report.units[0].attempts[0].state.setup.release = Some("2.1.332".into());
     report.units[1].attempts[0].state.setup.release = None;
-    let [md, json, _, html] = written(&report);
+    let [md, json, _, html, _] = written(&report);
     let list = "2.1.332 (1 attempt), 2.1.330 (6 attempts)";
     assert!(md.contains(&format!("* agent release {list}\n")), "{md}");
     let table: Vec<&str> = md
@@ -279,7 +299,7 @@ fn active_or_broken_off_run_says_so() {
     }
     let broken = fold_report(FileSource::open(&path).unwrap(), false, None).unwrap();
     assert_eq!(broken.outcome, RunOutcome::Interrupted);
-    let [md, json, junit, _] = written(&broken);
+    let [md, json, junit, ..] = written(&broken);
     assert!(md.contains("The record breaks off"), "{md}");
     assert!(
         json.contains(r#""runOutcome":"interrupted""#) && !json.contains(r#""status":"completed""#)
@@ -339,7 +359,7 @@ fn reconcile_decisions_are_in_the_report_of_their_connection() {
         ..AttemptOutput::default()
     }));
     report.units.push(pass);
-    let [_, json, junit, _] = written(&report);
+    let [_, json, junit, ..] = written(&report);
     let one = report.into_connection("orchard-handbook").unwrap();
     let alone: Value = serde_json::from_str(&written(&one)[1]).unwrap();
     let snapshots: Vec<Value> = json
@@ -534,7 +554,7 @@ fn content_already_on_the_branch_is_no_change() {
         ..hostile("page", true)
     }];
     let sections = |report: &RunReport| {
-        let [md, _, _, html] = written(report);
+        let [md, _, _, html, _] = written(report);
         (
             html.contains("<dd>1 change, in no commit</dd>"),
             html.contains("Saved (1)"),
@@ -557,7 +577,7 @@ fn unsaved_units_are_not_reported_as_passed() {
     for unit in &mut report.units {
         (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, true);
     }
-    let [md, _, junit, html] = written(&report);
+    let [md, _, junit, html, github] = written(&report);
     let count = report.units.len();
     assert!(
         junit.contains(&format!(
@@ -576,12 +596,50 @@ fn unsaved_units_are_not_reported_as_passed() {
             "{text}"
         );
     }
+    let unsaved = format!("::error title={count} units not saved::no disk");
+    assert!(github.contains(&unsaved), "{github}");
     report.outcome = RunOutcome::Running;
-    let [md, _, junit, _] = written(&report);
+    let [md, _, junit, _, github] = written(&report);
     assert!(
         !junit.contains("<error") && !md.contains("--resume-run"),
         "it may still be saved: {junit}"
     );
+    assert!(!github.contains("not saved"), "{github}");
+}
+
+#[test]
+fn annotations_are_one_per_cause_and_bounded() {
+    let mut report = report_of("tapes/real.jsonl");
+    let commands = |report: &RunReport| -> Vec<[String; 3]> {
+        written(report)[4].lines().map(workflow_command).collect()
+    };
+    let levels = |report: &RunReport| -> Vec<String> {
+        let commands = commands(report).into_iter();
+        commands.map(|[level, ..]| level).collect()
+    };
+    let causes = report.failure_groups.len();
+    assert!(causes > 0);
+    let count = levels(&report)
+        .iter()
+        .filter(|level| *level == "error")
+        .count();
+    assert_eq!(count, causes);
+    // A text of an agent cannot begin a command.
+    let group = &mut report.failure_groups[0];
+    group.example = "100 %\n::error::forged\r\n::stop-commands::x".into();
+    group.reason = "a,b::c\n::notice::d".into();
+    let hostile = commands(&report);
+    assert_eq!(hostile.len(), levels(&report).len());
+    assert!(hostile[0][1].ends_with("a,b::c ::notice::d"), "{hostile:?}");
+    assert!(
+        hostile[0][2].starts_with("100 %\n::error::forged"),
+        "{hostile:?}"
+    );
+    report.failure_groups = vec![report.failure_groups[0].clone(); 25];
+    let many = commands(&report);
+    let errors: Vec<_> = many.iter().filter(|[level, ..]| level == "error").collect();
+    assert_eq!((errors.len(), errors[9][1].as_str()), (10, "16 more"));
+    assert_eq!(errors[9][2].lines().count(), 16);
 }
 
 #[test]
@@ -602,7 +660,7 @@ fn html_and_markdown_have_the_same_sections() {
         units: vec!["a<b".into(), "odd".into()],
         was_merged: true,
     }];
-    let [md, _, _, html] = written(&report);
+    let [md, _, _, html, _] = written(&report);
     for section in [
         "Units",
         "Saved (1)",

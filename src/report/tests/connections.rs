@@ -154,7 +154,7 @@ fn report_of_a_connection_has_its_decisions_only() {
     let kinds = ["conflict", "eviction", "merge", "unmapped"];
     for (connection, own, other) in [(DBT, "dbt", "handbook"), (HANDBOOK, "handbook", "dbt")] {
         let one = both().into_connection(connection).unwrap();
-        let [md, _, junit, html] = written(&one);
+        let [md, _, junit, html, _] = written(&one);
         for text in [&md, &html] {
             assert_eq!(named(text, &kinds, own), [1; 4], "{connection}: {text}");
             assert_eq!(named(text, &kinds, "any"), [1; 4], "{connection}: {text}");
@@ -167,7 +167,7 @@ fn report_of_a_connection_has_its_decisions_only() {
         assert_eq!(named(&html, &["projected"], own), [1], "{html}");
         assert_eq!(named(&html, &["projected"], other), [0], "{html}");
     }
-    let [md, _, junit, html] = written(&both());
+    let [md, _, junit, html, _] = written(&both());
     for text in [&md, &html, &junit] {
         for of in ["dbt", "handbook", "any"] {
             assert_eq!(named(text, &kinds, of), [1; 4], "all of them: {text}");

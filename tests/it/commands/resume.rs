@@ -394,6 +394,61 @@ fn only_failed_units_run_again() {
     assert_eq!(both.code, Some(2), "{both:?}");
 }
 
+#[test]
+fn failed_units_of_a_record_run_on_another_machine() {
+    let there = place();
+    let bad = part(
+        "docs-t*",
+        "{ call = { tool = \"wiki_list_tags\", with = { path = 1 } } }, { say = \"tried\" }",
+    );
+    let ran = run(&there, &claude(&there, &[writes("docs-one"), bad]), &[]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+
+    let here = place();
+    let record = here.path("night run.jsonl");
+    fs::copy(&tapes(&there)[0], &record).unwrap();
+    let record = record.to_str().unwrap();
+    let planned = |more: &[&str]| -> Vec<String> {
+        let reasons = run_reasons(&here, more).into_iter();
+        reasons.map(|(unit, _)| unit).collect()
+    };
+    assert_eq!(
+        planned(&["--failed-from", record]),
+        ["docs-three", "docs-two"]
+    );
+    let good = claude(
+        &here,
+        &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))),
+    );
+    let lines = parse_json_events(run(&here, &good, &["--failed-from", record]).expect_success());
+    assert_eq!(summary(&lines)["units"], json!({"succeeded": 2}));
+    let own = tapes(&here)[0].to_str().unwrap().to_owned();
+    let none = run(&here, &good, &["--failed-from", &own]);
+    assert!(
+        none.expect_success().is_empty()
+            && none
+                .stderr
+                .contains("needs no other attempt of its 2 units"),
+        "{none:?}"
+    );
+    assert_eq!(tapes(&here).len(), 1, "no run began");
+
+    fs::remove_file(here.path("notes/two.md")).unwrap();
+    let gone = here.run(&["plan", "--ui", "json", "--failed-from", record]);
+    assert!(
+        gone.stderr.contains("1 unit of the run in") && gone.stderr.contains("docs-two"),
+        "{gone:?}"
+    );
+    for (more, code) in [
+        (vec!["--failed-from", "missing.jsonl"], 4),
+        (vec!["--failed-from", record, "--failed"], 2),
+        (vec!["--failed-from", record, "--only", "docs-one"], 2),
+    ] {
+        let refused = run(&here, &good, &more);
+        assert_eq!(refused.code, Some(code), "{more:?}: {refused:?}");
+    }
+}
+
 /// The first run, which meets a limit halfway, with these flags; and the run that its message names.
 fn limited_and_resumed(place: &TestDir, more: &[&str]) -> Vec<Value> {
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();

@@ -1,0 +1,110 @@
+//! A report as workflow commands of GitHub Actions, which its runner shows as annotations: an error for each cause of
+//! failures, a warning for each budget that ran out, and a notice with the outcome. Pure.
+
+use std::fmt::Write as _;
+
+use super::{
+    escape::{command_lines, command_property},
+    labels,
+};
+use ingestdeck_core::{
+    run::{RunOutcome, RunReport, report::UnitReport, state::UnitStatus},
+    text::pluralize,
+};
+
+/// Maximum number of annotations of a kind: a step of a workflow shows no more.
+const MAX_ANNOTATIONS: usize = 10;
+/// Maximum number of units that an annotation names.
+const MAX_NAMED: usize = 30;
+/// Maximum width of a title, in columns.
+const MAX_TITLE_WIDTH: usize = 200;
+
+pub(super) fn render(report: &RunReport) -> String {
+    let mut out = String::new();
+    let causes = report.failure_groups.iter().map(|group| {
+        let units = group
+            .units
+            .iter()
+            .filter_map(|unit| report.units.get(*unit));
+        let units: Vec<&str> = units.map(|unit| unit.key.as_str()).collect();
+        let title = format!("{}: {}", failed(&units), group.reason);
+        (
+            title,
+            message(&group.example, group.remedy.as_deref(), &units),
+        )
+    });
+    let is_lost = |unit: &&UnitReport| unit.is_successful() && unit.is_unsaved;
+    let not_saved = report.units.iter().filter(is_lost);
+    let not_saved: Vec<&str> = not_saved.map(|unit| unit.key.as_str()).collect();
+    let is_over = report.outcome != RunOutcome::Running;
+    let not_saved = (is_over && !not_saved.is_empty()).then(|| {
+        let why = report.publication.save_error.as_deref();
+        let why = why.unwrap_or("the run ended before its changes were saved");
+        let title = format!("{} not saved", pluralize(not_saved.len(), "unit"));
+        (title, message(why, None, &not_saved))
+    });
+    annotations(&mut out, "error", causes.chain(not_saved).collect());
+    let spent = report.units.iter();
+    let spent = spent.filter(|unit| unit.status == UnitStatus::BudgetExhausted);
+    let spent = spent.map(|unit| {
+        let reason = unit.reason.as_deref().unwrap_or("its budget ran out");
+        let title = format!("{}: {reason}", unit.key);
+        (title, message(reason, unit.remedy.as_deref(), &[]))
+    });
+    annotations(&mut out, "warning", spent.collect());
+    let outcome = format!(
+        "{}{}",
+        pluralize(report.units.len(), "unit"),
+        labels::statuses(&report.totals)
+    );
+    let sentences = labels::incomplete(report)
+        .into_iter()
+        .chain(report.is_scripted().then(|| labels::SCRIPTED.to_owned()))
+        .chain(labels::commits(report))
+        .chain(labels::resume_hint(report).map(|command| format!("resume: {command}")));
+    let lines: Vec<String> = std::iter::once(outcome).chain(sentences).collect();
+    let title = format!("{}: {}", labels::title(report), labels::outcome(report));
+    annotation(&mut out, "notice", &title, &lines.join("\n"));
+    out
+}
+
+fn failed(units: &[&str]) -> String {
+    match units {
+        [unit] => (*unit).to_owned(),
+        units => pluralize(units.len(), "unit"),
+    }
+}
+
+/// The reason, the remedy and the units.
+fn message(reason: &str, remedy: Option<&str>, units: &[&str]) -> String {
+    let mut lines = vec![reason.to_owned()];
+    lines.extend(remedy.map(|remedy| format!("remedy: {remedy}")));
+    let named = units.iter().take(MAX_NAMED).copied().collect::<Vec<_>>();
+    let more = match units.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    lines.extend((!units.is_empty()).then(|| format!("units: {}{more}", named.join(", "))));
+    lines.join("\n")
+}
+
+/// The last of too many annotations contains the titles of the rest.
+fn annotations(out: &mut String, level: &str, mut all: Vec<(String, String)>) {
+    if all.len() > MAX_ANNOTATIONS {
+        let rest = all.split_off(MAX_ANNOTATIONS - 1);
+        let titles: Vec<&str> = rest.iter().map(|(title, _)| title.as_str()).collect();
+        all.push((format!("{} more", rest.len()), titles.join("\n")));
+    }
+    for (title, text) in all {
+        annotation(out, level, &title, &text);
+    }
+}
+
+fn annotation(out: &mut String, level: &str, title: &str, text: &str) {
+    let _ = writeln!(
+        out,
+        "::{level} title={}::{}",
+        command_property(title, MAX_TITLE_WIDTH),
+        command_lines(text)
+    );
+}
