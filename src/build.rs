@@ -1,12 +1,28 @@
-//! The build script: links development builds for a fixed address.
+//! The build script: states the version, and links development builds for a fixed address.
 //!
-//! Such a build has 200,000 relocations, which the dynamic linker would apply at each start, and a run of the tests
+//! The version of a release build names its commit and the date of it, if the sources are a git checkout. A development
+//! build does not, because every commit would compile it again.
+//!
+//! A development build has 200,000 relocations, which the dynamic linker would apply at each start, and a run of the tests
 //! starts thousands of processes. Release builds and statically linked ones remain position-independent.
 
-use std::env;
+use std::{env, process::Command};
 
 fn main() {
     println!("cargo::rerun-if-changed=src/build.rs");
+    let version = env!("CARGO_PKG_VERSION");
+    let commit = match env::var("PROFILE").as_deref() {
+        Ok("release") => git(&[
+            "show",
+            "--no-patch",
+            "--format=%h %cs",
+            "--abbrev=8",
+            "HEAD",
+        ]),
+        _ => None,
+    };
+    let commit = commit.map_or_else(String::new, |commit| format!(" ({commit})"));
+    println!("cargo::rustc-env=INGESTDECK_VERSION={version}{commit}");
     let is = |name, value| env::var_os(name).is_some_and(|actual| actual == value);
     let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
     let is_static = features.split(',').any(|feature| feature == "crt-static");
@@ -17,4 +33,19 @@ fn main() {
     {
         println!("cargo::rustc-link-arg=-no-pie");
     }
+}
+
+/// The first line that git prints, after which this script runs again when the commit changes.
+fn git(args: &[&str]) -> Option<String> {
+    let line = |args: &[&str]| {
+        let ran = Command::new("git").args(args).output().ok()?;
+        let text = String::from_utf8(ran.stdout).ok()?;
+        let line = text.lines().next()?.trim().to_owned();
+        (ran.status.success() && !line.is_empty()).then_some(line)
+    };
+    // An archive of the sources may be unpacked in a directory of another repository.
+    line(&["ls-files", "--error-unmatch", "src/build.rs"])?;
+    let log = line(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    println!("cargo::rerun-if-changed={log}");
+    line(args)
 }
