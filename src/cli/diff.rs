@@ -16,7 +16,13 @@ use ingestdeck_report::{MAX_NAME_WIDTH, render_json, render_text};
 /// If a run does not exist or cannot be read.
 pub(crate) fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliError> {
     let before = report::gather_report(global, &args.before)?;
-    let after = report::gather_report(global, args.after.as_deref().unwrap_or("latest"))?;
+    let after = report::gather_report(global, args.after.as_deref().unwrap_or("latest"));
+    let after = after.map_err(|error| match args.after {
+        Some(_) => error,
+        None => error
+            .prefixed("the second run is the newest one of this project: ")
+            .with_help("name a second run, or a file"),
+    })?;
     if args.after.is_none()
         && let Some(why) = same_run_failure(global, &before, &after)?
     {

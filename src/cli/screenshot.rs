@@ -44,6 +44,32 @@ const SETTLE_DELAY: Duration = Duration::from_millis(200);
 /// Margin around the screen, in SVG units.
 const MARGIN: f32 = 10.0;
 
+/// The colours of cells without colours of their own.
+#[derive(Clone, Copy, Debug)]
+struct TerminalColors {
+    background: &'static str,
+    text: &'static str,
+}
+
+impl TerminalColors {
+    const DARK: Self = Self {
+        background: "#16181d",
+        text: "#d7dae0",
+    };
+    const LIGHT: Self = Self {
+        background: "#fafafa",
+        text: "#1d1f21",
+    };
+
+    /// Those of the terminals that a theme is for.
+    fn of(theme: &Theme) -> Self {
+        match theme.is_light() {
+            true => Self::LIGHT,
+            false => Self::DARK,
+        }
+    }
+}
+
 /// Draws a record after a sequence of keys.
 ///
 /// # Errors
@@ -57,6 +83,7 @@ pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<E
     options.theme = Theme::new(&args.theme, ColorLevel::Full, global.ascii)
         .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let keys = keys(&args.keys)?;
+    let colors = TerminalColors::of(&options.theme);
     let runtime = runtime(1)?;
     let buffer = runtime.block_on(async {
         let timeline = Timeline::new(Box::new(replay::open(global, &args.what)?));
@@ -85,7 +112,7 @@ pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<E
     })?;
     let project = project::resolve_directory(global).ok();
     let written = out_file::create(&args.out, project.as_deref());
-    let written = written.and_then(|mut out| out.write_all(svg(&buffer).as_bytes()));
+    let written = written.and_then(|mut out| out.write_all(svg(&buffer, colors).as_bytes()));
     written.map_err(|error| export::cannot_write(&args.out, &error))?;
     Ok(Exit::Ok)
 }
@@ -189,7 +216,8 @@ impl ScreenHost for OffscreenHost {
     }
 }
 
-fn svg(buffer: &Buffer) -> String {
+fn svg(buffer: &Buffer, colors: TerminalColors) -> String {
+    let background = colors.background;
     let Rect { width, height, .. } = buffer.area;
     let (wide, tall) = (
         f32::from(width) * CELL_SIZE.0 + 2.0 * MARGIN,
@@ -197,7 +225,7 @@ fn svg(buffer: &Buffer) -> String {
     );
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide}\" height=\"{tall}\" viewBox=\"0 0 {wide} {tall}\">\n\
-         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#16181d\"/>\n\
+         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{background}\"/>\n\
          <g font-family=\"ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace\" font-size=\"14\" xml:space=\"preserve\">\n"
     );
     for row in 0..height {
@@ -211,7 +239,7 @@ fn svg(buffer: &Buffer) -> String {
                 text.push_str(buffer[(column, row)].symbol());
                 column += 1;
             }
-            write_text_run(&mut out, cell, &text, (start, row), column - start);
+            write_text_run(&mut out, cell, colors, &text, (start, row), column - start);
         }
     }
     out.push_str("</g>\n</svg>\n");
@@ -225,14 +253,15 @@ fn has_same_style(a: &Cell, b: &Cell) -> bool {
 fn write_text_run(
     out: &mut String,
     cell: &Cell,
+    colors: TerminalColors,
     text: &str,
     (column, row): (u16, u16),
     length: u16,
 ) {
-    let (mut front, mut back) = (color(cell.fg, "#d7dae0"), color(cell.bg, "none"));
+    let (mut front, mut back) = (color(cell.fg, colors.text), color(cell.bg, "none"));
     if cell.modifier.contains(Modifier::REVERSED) {
         let ground = if back == "none" {
-            "#16181d".into()
+            colors.background.into()
         } else {
             back
         };
@@ -328,7 +357,7 @@ mod tests {
                 .fg(Color::Rgb(1, 2, 3))
                 .bg(Color::Indexed(16)),
         );
-        let svg = svg(&buffer);
+        let svg = svg(&buffer, TerminalColors::DARK);
         assert!(svg.contains("fill=\"#010203\""), "{svg}");
         assert!(svg.contains("&lt;a&amp;b&gt;"), "{svg}");
         assert!(svg.contains("fill=\"#000000\""), "{svg}");

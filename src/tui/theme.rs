@@ -234,6 +234,11 @@ impl Theme {
         })
     }
 
+    /// True if it is made for terminals with a light background.
+    pub fn is_light(&self) -> bool {
+        self.style(StyleRole::Text).fg == Some(Color::Black)
+    }
+
     /// The style of a role at the colour level of the theme.
     pub fn style(&self, role: StyleRole) -> Style {
         self.styles.get(role as usize).copied().unwrap_or_default()

@@ -73,9 +73,9 @@ impl UnitColumn {
         Self::Cost,
         Self::Failures,
         Self::Attempts,
-        Self::Idle,
         Self::Calls,
         Self::State,
+        Self::Idle,
     ];
 
     pub(crate) fn heading(self) -> &'static str {
@@ -119,17 +119,18 @@ pub(crate) struct UnitColumns {
 pub(crate) struct TableContent {
     /// Columns of the longest key.
     pub key: usize,
-    /// True if some unit had more than one attempt.
+    /// True if units may have more than one attempt.
     pub has_retries: bool,
-    /// True if some unit runs.
-    pub running: bool,
+    /// True until the run has ended.
+    pub is_open: bool,
     /// True once the run has had workers.
     pub has_workers: bool,
 }
 
 /// Column widths for a pane whose inside has `width` columns. Names and reasons share the room; the other columns are
 /// added once both are readable. A wider pane never shows less: it has the same columns, and names and reasons of at
-/// least the same width, up to `ROOMY_WHY_COLUMNS`. Attempts are shown if a unit has several, silence if one runs, workers once there are any.
+/// least the same width, up to `ROOMY_WHY_COLUMNS`. Attempts are shown if a unit may have several, silence until the run
+/// has ended, workers once there are any: the columns before the reason remain while a run goes on.
 pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
     let texts = width.saturating_sub(GLYPH_COLUMNS + GAP_COLUMNS);
     let longest = seen.key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS);
@@ -140,7 +141,7 @@ pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
         for column in UnitColumn::BY_IMPORTANCE {
             let is_empty = match column {
                 UnitColumn::Attempts => !seen.has_retries,
-                UnitColumn::Idle => !seen.running,
+                UnitColumn::Idle => !seen.is_open,
                 UnitColumn::Worker => !seen.has_workers,
                 _ => false,
             };
@@ -363,28 +364,20 @@ pub(crate) fn state_text(unit: &UnitState, now: Millis) -> Cow<'static, str> {
     }
 }
 
-/// Time since the last output of a running unit.
+/// Time since the last output of a running unit, once it is long.
 pub(crate) fn idle(
     unit: &UnitState,
     attempt: &AttemptState,
     now: Millis,
     has_times: bool,
 ) -> (StyleRole, String) {
-    if unit.status != UnitStatus::Running || !has_times {
-        return (StyleRole::Dim, String::new());
-    }
-    let Some(since) = attempt.silent_since else {
-        return (StyleRole::Dim, String::new());
-    };
-    let silent = now.since(since);
-    (
-        if silent.0 >= SILENCE_WARNING_MS {
-            StyleRole::Warning
-        } else {
-            StyleRole::Dim
-        },
-        silent.to_string(),
-    )
+    let silent = attempt
+        .silent_since
+        .filter(|_| unit.status == UnitStatus::Running && has_times)
+        .map(|since| now.since(since))
+        .filter(|silent| silent.0 >= SILENCE_WARNING_MS);
+    let text = silent.map_or_else(String::new, |silent| silent.to_string());
+    (StyleRole::Warning, text)
 }
 
 /// `9/40`, or `9` if the budget is unknown.
@@ -455,8 +448,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wider_table_never_shows_less(key in 1..120_usize, has_retries: bool, running: bool, has_workers: bool) {
-            let seen = TableContent { key, has_retries, running, has_workers };
+        fn wider_table_never_shows_less(key in 1..120_usize, has_retries: bool, is_open: bool, has_workers: bool) {
+            let seen = TableContent { key, has_retries, is_open, has_workers };
             let mut before = columns(20, &seen);
             for width in 20..=300 {
                 let now = columns(width, &seen);

@@ -47,6 +47,10 @@ const SHOTS: &[Screenshot] = &[
     shot("review", "review", "120x36", ":15s<enter>V"),
     shot("artifacts", "review", "120x36", "c"),
     shot("workers", "workers", "120x36", ":14s<enter>ggj"),
+    Screenshot {
+        theme: "light",
+        ..shot("light", "harbor", "120x36", "]")
+    },
     shot("causes", "real", "100x24", "C"),
     shot("transcript", "real", "80x24", "gg<enter>6gg"),
     Screenshot {

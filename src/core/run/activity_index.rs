@@ -24,12 +24,15 @@ pub struct ActivityBucket {
     /// Number of entries in the interval.
     pub entries: u32,
     pub marks: ActivityMarks,
+    /// Number of entries with marks.
+    pub marked: u32,
 }
 
 impl ActivityBucket {
     fn add(&mut self, other: Self) {
         self.entries = self.entries.saturating_add(other.entries);
         self.marks = self.marks.union(other.marks);
+        self.marked = self.marked.saturating_add(other.marked);
     }
 }
 
@@ -74,6 +77,7 @@ impl ActivityIndex {
         self.buckets[place].add(ActivityBucket {
             entries: 1,
             marks: touch.marks,
+            marked: u32::from(touch.marks != ActivityMarks::default()),
         });
         if touch.marks != ActivityMarks::default() {
             for mark in ActivityMark::ALL {

@@ -20,20 +20,23 @@ pub struct SavedCommit {
     pub paths: BTreeSet<String>,
 }
 
-/// For example `commit 526efde1 on main · 8 files changed`.
-impl fmt::Display for SavedCommit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl SavedCommit {
+    /// For example `commit 526efde1 on main`.
+    fn name(&self) -> String {
         let branch = self
             .branch
             .as_deref()
             .map(|branch| format!(" on {branch}"))
             .unwrap_or_default();
-        let short = self.id.get(..8).unwrap_or(&self.id);
-        write!(
-            f,
-            "commit {short}{branch} · {} changed",
-            pluralize(self.paths.len(), "file")
-        )
+        format!("commit {}{branch}", self.id.get(..8).unwrap_or(&self.id))
+    }
+}
+
+/// For example `commit 526efde1 on main · 8 files changed`.
+impl fmt::Display for SavedCommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files = pluralize(self.paths.len(), "file");
+        write!(f, "{} · {files} changed", self.name())
     }
 }
 
@@ -81,6 +84,22 @@ pub fn newest_commits(commits: &[SavedCommit]) -> (Option<String>, &[SavedCommit
         )
     };
     ((!earlier.is_empty()).then(sentence), newest)
+}
+
+/// All commits in one line, for example `commit 526efde1 on main, after 1 commit · 9 files changed`; `None` if there is
+/// none.
+pub fn commits_line(commits: &[SavedCommit]) -> Option<String> {
+    let (last, earlier) = commits.split_last()?;
+    if earlier.is_empty() {
+        return Some(last.to_string());
+    }
+    let files: BTreeSet<&String> = commits.iter().flat_map(|commit| &commit.paths).collect();
+    Some(format!(
+        "{}, after {} · {} changed",
+        last.name(),
+        pluralize(earlier.len(), "commit"),
+        pluralize(files.len(), "file")
+    ))
 }
 
 /// The commits for JSON.
@@ -175,5 +194,12 @@ mod tests {
             Some("3 earlier commits · 4 files changed")
         );
         assert_eq!((newest.len(), newest[0].id.as_str()), (5, "33"));
+        let line = commits_line(&commits);
+        assert_eq!(
+            line.as_deref(),
+            Some("commit 77, after 7 commits · 9 files changed")
+        );
+        assert_eq!(commits_line(&commits[..1]), Some(commits[0].to_string()));
+        assert_eq!(commits_line(&[]), None);
     }
 }

@@ -217,14 +217,13 @@ impl UnitState {
                 .is_some_and(|patch| !patch.keeps_success())
     }
 
-    /// The text of its status, or of its patch once the patch has a more specific one.
+    /// The text of its status, or of its patch if that was rejected.
     pub fn status_text(&self) -> &'static str {
         match (
             self.status,
             self.latest()
                 .and_then(|attempt| attempt.delivery.integration),
         ) {
-            (UnitStatus::Succeeded, Some(patch @ PatchResult::Accepted)) => patch.label(),
             (UnitStatus::Failed, Some(patch)) if !patch.keeps_success() => patch.label(),
             (status, _) => status.as_str(),
         }

@@ -8,7 +8,7 @@ use ingestdeck_core::{
     run::breakpoint::{SeekGoal, StopWatcher, TimeStop, turns},
     run::{
         ActivityMark, SeekTarget,
-        state::{RunState, UnitState},
+        state::{RunState, StreamRow, UnitState},
         timeline::AdvanceStatus,
     },
     tape::Seq,
@@ -330,10 +330,15 @@ impl App {
                 "this is the end: {}",
                 clock(self.model.playhead.bounds.last_at)
             ),
-            SeekGoal::Nothing
-            | SeekGoal::Turn(..)
-            | SeekGoal::TurnBack { .. }
-            | SeekGoal::RowEnd(..) => return,
+            SeekGoal::RowEnd(attempt_id, row) => {
+                // The call never ends; the moment after its beginning was asked for.
+                let row = self.timeline.view().rows(*attempt_id).get(*row);
+                if let Some(first) = row.map(StreamRow::first) {
+                    self.seek_when_read(SeekTarget::Entries(first.0 + 1));
+                }
+                return;
+            }
+            SeekGoal::Nothing | SeekGoal::Turn(..) | SeekGoal::TurnBack { .. } => return,
         };
         self.model.toasts.show(text);
     }

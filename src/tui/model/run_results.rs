@@ -6,7 +6,7 @@ use ingestdeck_core::{
         artifacts::run_artifacts,
         failure_groups::{FailureGroup, failure_groups},
         run_forecast::RunForecast,
-        saved_commits::{newest_commits, saved_commits},
+        saved_commits::{commits_line, saved_commits},
         state::{RunState, StateVersion},
     },
     tape::note::attempt_output::ArtifactTarget,
@@ -18,7 +18,7 @@ use ingestdeck_core::{
 pub(crate) struct RunResults {
     /// The pages, sources and other files whose changes are part of the result, as `7 pages, 1 source`.
     pub written: String,
-    /// The last commit with its branch and files.
+    /// The last commit with its branch, and the files of all.
     pub commit: Option<String>,
     /// The units that need a person, by cause.
     pub causes: Vec<FailureGroup>,
@@ -35,10 +35,9 @@ impl RunResults {
             return;
         }
         let commits = saved_commits(&state.inputs, &state.publication);
-        let (_, newest) = newest_commits(&commits);
         *self = Self {
             written: written(state),
-            commit: newest.last().map(ToString::to_string),
+            commit: commits_line(&commits),
             causes: failure_groups(state),
             unfinished: RunForecast::for_retry(state, &unfinished_units(state)),
             made_from,

@@ -192,6 +192,11 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         ));
     }
     facts.push(state_word(scene));
+    // The times of entries count the time before a retry, too.
+    if source.origin.has_times && state.time_ended.0 >= 1000 {
+        let text = format!("open for {}", clock(scene.model.playhead.time));
+        facts.push(HeaderItem::new(5, StyleRole::Dim, text));
+    }
     if state.is_review_interrupted() && scene.model.connection.is_live {
         let text = format!(
             "{} retry runs; review continues after it",
@@ -764,15 +769,22 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
                 .as_ref()
                 .filter(|throttled| throttled.concurrency < all && state.ended.is_none())
             {
-                Some(throttled) => HeaderItem::new(
-                    1,
-                    StyleRole::Warning,
-                    format!(
-                        "concurrency {} of {all}: {}",
-                        throttled.concurrency,
-                        cut(&limit_name(&throttled.reason), 20)
-                    ),
-                ),
+                Some(throttled) => {
+                    let (allowed, why) = (throttled.concurrency, limit_name(&throttled.reason));
+                    let running = [UnitStatus::Running, UnitStatus::Silent, UnitStatus::Held];
+                    let running: usize = running.map(|status| totals.count(status)).iter().sum();
+                    // Attempts that run are not stopped.
+                    let text = match running > allowed as usize {
+                        true => format!("{} {allowed}", scene.theme.glyphs.arrow),
+                        false => format!("of {all}"),
+                    };
+                    let now = running.max(allowed as usize);
+                    HeaderItem::new(
+                        1,
+                        StyleRole::Warning,
+                        format!("concurrency {now} {text}: {}", cut(&why, 20)),
+                    )
+                }
                 None => HeaderItem::new(5, StyleRole::Dim, format!("concurrency {all}")),
             },
         );

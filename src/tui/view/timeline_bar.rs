@@ -14,13 +14,15 @@ use crate::{
     theme::{StyleRole, mark_role},
 };
 use ingestdeck_core::{
-    run::{
-        ActivityMark, SeekTarget, activity_index::ActivityBucket, bookmark::Bookmark,
-        state::UnitStatus,
-    },
+    run::{ActivityMark, SeekTarget, bookmark::Bookmark, state::UnitStatus},
     tape::Millis,
     text::{self, clock},
 };
+
+/// Marks are shown by their number if more than one cell in this many has one.
+const MAX_MARKED_SHARE: usize = 3;
+/// Minimum ratio of the highest number of a scale to its beginning.
+const MIN_LEVEL_RATIO: f64 = 8.0;
 
 /// Paints the bar: the strip; if there is room, a line with its labels, and a line with the marks above it.
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
@@ -43,11 +45,7 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
     let (glyphs, activity) = (scene.theme.glyphs, scene.activity);
     let width = usize::from(area.width);
     let cells = activity.resample(width);
-    let most = cells
-        .iter()
-        .map(|cell| cell.entries)
-        .max()
-        .unwrap_or_default();
+    let entries = LevelScale::new(cells.iter().map(|cell| cell.entries));
     let here = activity.cell_at(scene.model.playhead.time, width);
     let bookmarks = &scene.model.playhead.bookmarks.list;
     let cell_of = |bookmark: &Bookmark| (activity.cell_at(bookmark.at, width), bookmark.entry);
@@ -76,9 +74,16 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
     }
     if let Some(row) = marks {
         let mut pen = RowWriter::row(scene, buf, row);
+        let marked = LevelScale::new(cells.iter().map(|cell| cell.marked));
+        let count = cells.iter().filter(|cell| cell.marked > 0).count();
+        // A row full of the same mark shows nothing; the number of marks does.
+        let is_crowded = count * MAX_MARKED_SHARE > width;
         for (place, cell) in cells.iter().enumerate() {
             match cell.marks.most_important() {
                 _ if bookmarked.contains_key(&place) => pen.put(StyleRole::Key, glyphs.bookmark()),
+                Some(mark) if is_crowded => {
+                    pen.put(mark_role(mark), marked.level(glyphs.levels, cell.marked));
+                }
                 Some(mark) => pen.put(mark_role(mark), glyphs.mark(mark)),
                 None => pen.skip(1),
             }
@@ -94,7 +99,7 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
                 (StyleRole::Key, glyphs.bookmark())
             }
             Some(mark) if before != Some(mark) => (mark_role(mark), glyphs.mark(mark)),
-            Some(mark) => (mark_role(mark), level(glyphs.levels, *cell, most)),
+            Some(mark) => (mark_role(mark), entries.level(glyphs.levels, cell.entries)),
             None if cell.entries == 0 => (StyleRole::Dim, " "),
             None => (
                 if place < here {
@@ -102,7 +107,7 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
                 } else {
                     StyleRole::Dim
                 },
-                level(glyphs.levels, *cell, most),
+                entries.level(glyphs.levels, cell.entries),
             ),
         };
         pen.put(role, glyph);
@@ -110,13 +115,34 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
     }
 }
 
-/// Glyph of the activity level, on a logarithmic scale, so that a peak does not flatten the rest.
-fn level(levels: [&'static str; 8], cell: ActivityBucket, most: u32) -> &'static str {
-    let bits = |number: u32| (u32::BITS - number.leading_zeros()) as usize;
-    let place = (bits(cell.entries) * 8)
-        .div_ceil(bits(most).max(1))
-        .clamp(1, 8);
-    levels[place - 1]
+/// Maps the numbers of the cells to levels, on a logarithmic scale, so that a peak does not flatten the rest. It begins
+/// at the lowest number, so that a busy run is not one solid bar.
+#[derive(Clone, Copy, Debug)]
+struct LevelScale {
+    lowest: f64,
+    highest: f64,
+}
+
+impl LevelScale {
+    fn new(numbers: impl Iterator<Item = u32>) -> Self {
+        let numbers = numbers.filter(|number| *number > 0).map(f64::from);
+        let (lowest, highest) = numbers.fold((f64::MAX, 1.0), |(lowest, highest), number| {
+            (number.min(lowest), number.max(highest))
+        });
+        Self {
+            // Small differences remain small.
+            lowest: lowest.min(highest / MIN_LEVEL_RATIO),
+            highest,
+        }
+    }
+
+    /// The glyph of a number.
+    fn level(self, levels: [&'static str; 8], number: u32) -> &'static str {
+        let share = (f64::from(number).max(self.lowest) / self.lowest).ln()
+            / (self.highest / self.lowest).ln();
+        let place = (share * 7.0).round().clamp(0.0, 7.0);
+        levels[place as usize]
+    }
 }
 
 /// A part of the line with its rank; parts with a higher rank are dropped first when room is short.
@@ -342,21 +368,25 @@ mod tests {
     fn activity_level_is_monotonic() {
         let levels = ["1", "2", "3", "4", "5", "6", "7", "8"];
         for most in [1, 2, 7, 100, 65_000, u32::MAX] {
-            let at = |entries| {
-                level(
-                    levels,
-                    ActivityBucket {
-                        entries,
-                        ..ActivityBucket::default()
-                    },
-                    most,
-                )
-            };
+            let scale = LevelScale::new([0, 1, most].into_iter());
+            let at = |entries| scale.level(levels, entries);
             assert_eq!(at(most), "8", "{most}");
-            let shown: Vec<_> = (0..64)
+            let shown: Vec<_> = (1..64)
                 .map(|step| at((u64::from(most) * step / 63) as u32))
                 .collect();
             assert!(shown.is_sorted(), "{most}: {shown:?}");
         }
+    }
+
+    #[test]
+    fn busy_run_is_not_a_solid_bar() {
+        let levels = ["1", "2", "3", "4", "5", "6", "7", "8"];
+        let shown = |numbers: [u32; 4]| {
+            let scale = LevelScale::new(numbers.into_iter());
+            numbers.map(|number| scale.level(levels, number))
+        };
+        assert_eq!(shown([100, 300, 900, 1000]), ["1", "4", "8", "8"]);
+        assert_eq!(shown([990, 1000, 995, 1000]), ["8"; 4], "it is even");
+        assert_eq!(shown([1, 1, 0, 1]), ["8", "8", "1", "8"]);
     }
 }

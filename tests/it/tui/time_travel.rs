@@ -474,6 +474,28 @@ fn record_opens_a_call_with_its_result() {
 }
 
 #[test]
+fn record_opens_a_call_without_a_result_at_its_beginning() {
+    let mut tape = tape::TapeFixture::new("orbit", false);
+    let page = json!({"key": "revenue", "content": "# Revenue"});
+    tape.plan(&["dbt-all", "docs-x"])
+        .start("dbt-all", 1)
+        .start("docs-x", 1)
+        .call("docs-x", 1, "w", "wiki_write", &page);
+    let entries = tape.entries();
+    tape.say("dbt-all", 1, "Elsewhere.")
+        .say("docs-x", 1, "Later.");
+    let mut paused = options();
+    paused.paused_after = Some(entries);
+    let (script, exit) = play(tape.timeline(), None, paused, ScriptedHost::new("", SIZE));
+    let text = script.text();
+    assert_eq!(exit.timeline.view().state.entries, entries, "{text}");
+    assert!(
+        text.contains("docs-x running inspector") && text.contains("PAUSED"),
+        "{text}"
+    );
+}
+
+#[test]
 fn commands_in_the_past_of_a_live_run_apply_to_now() {
     let (script, ..) = live("");
     assert!(!script.text().contains("behind live"), "{}", script.text());

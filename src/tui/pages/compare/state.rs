@@ -118,6 +118,7 @@ impl ComparePage {
         }
         (self.pairs, self.list, self.jumps_to_first_difference) =
             (None, ScrollList::default(), true);
+        self.difference = ShownDifference::default();
         true
     }
 
@@ -151,7 +152,8 @@ impl ComparePage {
     /// Scrolls in the lines of the difference.
     pub(super) fn scroll_difference(&mut self, by: isize, height: u16) {
         let last = self.difference.lines.saturating_sub(usize::from(height));
-        let scroll = self.difference.scroll.saturating_add_signed(by);
+        // A higher area may show more than before.
+        let scroll = self.difference.scroll.min(last).saturating_add_signed(by);
         self.difference.scroll = scroll.min(last);
     }
 

@@ -78,9 +78,11 @@ fn difference(scene: &DrawContext<'_>, view: &ComparePage, area: Rect, buf: &mut
         return;
     };
     let rows = layout::below(area, 1);
-    let last = (shown.scroll + usize::from(rows.height)).min(shown.lines);
-    let place = if usize::from(rows.height) < shown.lines {
-        format!(" line {}-{last}/{} ", shown.scroll + 1, shown.lines)
+    let height = usize::from(rows.height);
+    let scroll = shown.scroll.min(shown.lines.saturating_sub(height));
+    let last = (scroll + height).min(shown.lines);
+    let place = if height < shown.lines {
+        format!(" line {}-{last}/{} ", scroll + 1, shown.lines)
     } else {
         String::new()
     };
@@ -91,7 +93,7 @@ fn difference(scene: &DrawContext<'_>, view: &ComparePage, area: Rect, buf: &mut
         how.map_or("", difference_text)
     );
     titled_rule(scene, &title, &place, area, buf);
-    document_view::draw(scene, document, shown.scroll, None, None, rows, buf);
+    document_view::draw(scene, document, scroll, None, None, rows, buf);
 }
 
 /// The two halves of a row. Below [`layout::MIN_WIDE_COLUMNS`], there is one half with the sign before it.

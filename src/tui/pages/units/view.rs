@@ -51,11 +51,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffe
     if rows.is_empty() {
         return;
     }
+    let state = &scene.run_view.state;
     let content = TableContent {
         key: view.listing.longest(),
-        has_retries: model.totals.has_retries,
-        running: model.totals.count(UnitStatus::Running) > 0,
-        has_workers: scene.run_view.state.workers.had_any(),
+        has_retries: model.totals.has_retries || state.planned.is_some(),
+        is_open: state.ended.is_none() && !state.is_closed,
+        has_workers: state.workers.had_any(),
     };
     let columns = columns(usize::from(rows.width), &content);
     let mut visible = model.visible_lines(usize::from(rows.height)).peekable();
