@@ -15,6 +15,7 @@ fn main() {
         Ok("release") => git(&[
             "show",
             "--no-patch",
+            "--no-show-signature",
             "--format=%h %cs",
             "--abbrev=8",
             "HEAD",
@@ -38,7 +39,10 @@ fn main() {
 /// The first line that git prints, after which this script runs again when the commit changes.
 fn git(args: &[&str]) -> Option<String> {
     let line = |args: &[&str]| {
-        let ran = Command::new("git").args(args).output().ok()?;
+        let mut git = Command::new("git");
+        // A hook of another repository may be what builds.
+        git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
+        let ran = git.args(args).output().ok()?;
         let text = String::from_utf8(ran.stdout).ok()?;
         let line = text.lines().next()?.trim().to_owned();
         (ran.status.success() && !line.is_empty()).then_some(line)

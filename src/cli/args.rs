@@ -362,7 +362,7 @@ pub(crate) struct ResumeArgs {
         conflicts_with = "resume_run"
     )]
     pub failed: Option<String>,
-    /// Only units that failed, ran out of turns or were stopped in this record of another machine; they are planned anew
+    /// Only units that need another attempt in this record of another machine
     #[arg(long, value_name = "FILE", conflicts_with_all = ["resume_run", "failed", "only"])]
     pub failed_from: Option<String>,
 }

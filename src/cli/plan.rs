@@ -59,11 +59,10 @@ pub(crate) fn plan(global: &GlobalArgs, args: &PlanArgs) -> Result<Exit, CliErro
     }
     let project = project::open(global)?;
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
-    let Some(select) = failed_from::resolve(global, select)? else {
+    let planned = failed_from::plan_run(global, &project, select, choice.model.as_deref())?;
+    let Some(taken) = planned else {
         return Ok(Exit::Ok);
     };
-    let select = select.as_ref();
-    let taken = project::plan_run(global, &project, select, choice.model.as_deref())?;
     let is_json = global.ui == Ui::Json;
     exit::print_warnings(&if is_json {
         taken.planned.warnings.clone()

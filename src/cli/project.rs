@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use super::{
     args::{GlobalArgs, ResumeArgs, SelectArgs},
     exit::{self, CliError},
-    failed_from,
     model_choice::ModelChoice,
     settings,
 };
@@ -128,6 +127,15 @@ pub(crate) fn plan_run(
     select: &SelectArgs,
     model: Option<&str>,
 ) -> Result<RunPlan, CliError> {
+    try_plan_run(project, select, model).map_err(|error| plan_failure(global, error))
+}
+
+/// As [`plan_run`], with the error of the plan.
+pub(crate) fn try_plan_run(
+    project: &Project,
+    select: &SelectArgs,
+    model: Option<&str>,
+) -> Result<RunPlan, ResumeError> {
     let ResumeArgs {
         resume_run, failed, ..
     } = &select.resume;
@@ -140,16 +148,17 @@ pub(crate) fn plan_run(
         continued: resumed.or(failed),
         model,
     };
-    let taken =
-        resume::plan_run(project, request, &exit::print_warning).map_err(|error| {
-            match (&error, &global.project_dir) {
-                (ResumeError::NoRun, Some(_)) => CliError::from(error)
-                    .with_help("start one with `ingestdeck run --project-dir DIR`"),
-                _ => CliError::from(error),
-            }
-        })?;
-    failed_from::warn_missing(select, &taken.planned);
-    Ok(taken)
+    resume::plan_run(project, request, &exit::print_warning)
+}
+
+/// The error of a plan for the command line.
+pub(crate) fn plan_failure(global: &GlobalArgs, error: ResumeError) -> CliError {
+    match (&error, &global.project_dir) {
+        (ResumeError::NoRun, Some(_)) => {
+            CliError::from(error).with_help("start one with `ingestdeck run --project-dir DIR`")
+        }
+        _ => error.into(),
+    }
 }
 
 /// Files of the project that prevent KTX from ingesting: pages with broken references, and sources that KTX cannot load.

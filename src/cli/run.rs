@@ -121,14 +121,17 @@ pub(crate) fn start_run(
     let mut options = run_options(&config, &project, attempt)?;
     options.feedback = feedback;
     let has_texts = texts.is_some();
-    let Some(select) = failed_from::resolve(global, select)? else {
-        return Ok(Exit::Ok);
-    };
-    let select = select.as_ref();
     let taken = match (texts, &reviewed_run) {
         (Some(texts), _) => resume::plan_new_texts(&project, &project::selection(select), texts)?,
         (None, Some(run)) => resume::plan_review(&project, run, &exit::print_warning)?,
-        (None, None) => project::plan_run(global, &project, select, options.model.as_deref())?,
+        (None, None) => {
+            let planned =
+                failed_from::plan_run(global, &project, select, options.model.as_deref())?;
+            match planned {
+                Some(planned) => planned,
+                None => return Ok(Exit::Ok),
+            }
+        }
     };
     let is_of_texts = taken.planned.is_of_texts;
     if is_of_texts {

@@ -44,7 +44,7 @@ const SETTLE_DELAY: Duration = Duration::from_millis(200);
 /// Margin around the screen, in SVG units.
 const MARGIN: f32 = 10.0;
 
-/// The colours of cells without colours of their own.
+/// The colours of cells that have none.
 #[derive(Clone, Copy, Debug)]
 struct TerminalColors {
     background: &'static str,

@@ -49,9 +49,9 @@ pub(super) fn command_property(text: &str, most: usize) -> String {
     draft(PROPERTY, text, most)
 }
 
-/// Several lines as the message of a workflow command.
-pub(super) fn command_lines(text: &str) -> String {
-    draft(COMMAND_LINES, text, usize::MAX)
+/// Several lines of at most `most` characters as the message of a workflow command.
+pub(super) fn command_lines(text: &str, most: usize) -> String {
+    draft(COMMAND_LINES, text, most)
 }
 
 /// Completes a draft. `mask` returns a text without its secrets.
@@ -71,7 +71,14 @@ pub(super) fn finish(draft: &str, mask: &mut dyn FnMut(&str) -> String) -> Strin
             PROPERTY => command(&single_line(&text, most))
                 .replace(':', "%3A")
                 .replace(',', "%2C"),
-            COMMAND_LINES => command(&safe_lines(&text)),
+            COMMAND_LINES => {
+                let text = safe_lines(&text);
+                let end = text
+                    .char_indices()
+                    .nth(most)
+                    .map_or(text.len(), |(end, _)| end);
+                command(text.get(..end).unwrap_or_default())
+            }
             _ => markup(&safe_lines(&text)),
         });
         out.push_str(after);

@@ -16,28 +16,36 @@ use ingestdeck_core::{
 const MAX_ANNOTATIONS: usize = 10;
 /// Maximum number of units that an annotation names.
 const MAX_NAMED: usize = 30;
+/// Maximum number of characters of a message. GitHub cuts longer ones.
+const MAX_MESSAGE_CHARS: usize = 3_000;
 /// Maximum width of a title, in columns.
 const MAX_TITLE_WIDTH: usize = 200;
 
 pub(super) fn render(report: &RunReport) -> String {
     let mut out = String::new();
-    let causes = report.failure_groups.iter().map(|group| {
+    let causes = report.failure_groups.iter().filter_map(|group| {
         let units = group
             .units
             .iter()
             .filter_map(|unit| report.units.get(*unit));
-        let units: Vec<&str> = units.map(|unit| unit.key.as_str()).collect();
-        let title = format!("{}: {}", failed(&units), group.reason);
-        (
+        // Others may still succeed, and a spent budget is a warning.
+        let failed = units
+            .filter(|unit| matches!(unit.status, UnitStatus::Failed | UnitStatus::Interrupted));
+        let units: Vec<&str> = failed.map(|unit| unit.key.as_str()).collect();
+        let title = format!("{}: {}", named(&units)?, group.reason);
+        Some((
             title,
             message(&group.example, group.remedy.as_deref(), &units),
-        )
+        ))
     });
     let is_lost = |unit: &&UnitReport| unit.is_successful() && unit.is_unsaved;
     let not_saved = report.units.iter().filter(is_lost);
     let not_saved: Vec<&str> = not_saved.map(|unit| unit.key.as_str()).collect();
-    let is_over = report.outcome != RunOutcome::Running;
-    let not_saved = (is_over && !not_saved.is_empty()).then(|| {
+    let may_be_saved = matches!(
+        report.outcome,
+        RunOutcome::Running | RunOutcome::WaitingApproval | RunOutcome::Reviewed(_)
+    );
+    let not_saved = (!may_be_saved && !not_saved.is_empty()).then(|| {
         let why = report.publication.save_error.as_deref();
         let why = why.unwrap_or("the run ended before its changes were saved");
         let title = format!("{} not saved", pluralize(not_saved.len(), "unit"));
@@ -68,24 +76,26 @@ pub(super) fn render(report: &RunReport) -> String {
     out
 }
 
-fn failed(units: &[&str]) -> String {
+/// The name of one unit, or the number of several.
+fn named(units: &[&str]) -> Option<String> {
     match units {
-        [unit] => (*unit).to_owned(),
-        units => pluralize(units.len(), "unit"),
+        [] => None,
+        [unit] => Some((*unit).to_owned()),
+        units => Some(pluralize(units.len(), "unit")),
     }
 }
 
-/// The reason, the remedy and the units.
+/// The units, the remedy and the reason, which may be long.
 fn message(reason: &str, remedy: Option<&str>, units: &[&str]) -> String {
-    let mut lines = vec![reason.to_owned()];
-    lines.extend(remedy.map(|remedy| format!("remedy: {remedy}")));
     let named = units.iter().take(MAX_NAMED).copied().collect::<Vec<_>>();
     let more = match units.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    lines.extend((!units.is_empty()).then(|| format!("units: {}{more}", named.join(", "))));
-    lines.join("\n")
+    let units = (!units.is_empty()).then(|| format!("units: {}{more}", named.join(", ")));
+    let remedy = remedy.map(|remedy| format!("remedy: {remedy}"));
+    let lines = units.into_iter().chain(remedy).chain([reason.to_owned()]);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// The last of too many annotations contains the titles of the rest.
@@ -105,6 +115,6 @@ fn annotation(out: &mut String, level: &str, title: &str, text: &str) {
         out,
         "::{level} title={}::{}",
         command_property(title, MAX_TITLE_WIDTH),
-        command_lines(text)
+        command_lines(text, MAX_MESSAGE_CHARS)
     );
 }

@@ -596,7 +596,7 @@ fn unsaved_units_are_not_reported_as_passed() {
             "{text}"
         );
     }
-    let unsaved = format!("::error title={count} units not saved::no disk");
+    let unsaved = format!("::error title={count} units not saved::units: ");
     assert!(github.contains(&unsaved), "{github}");
     report.outcome = RunOutcome::Running;
     let [md, _, junit, _, github] = written(&report);
@@ -629,10 +629,12 @@ fn annotations_are_one_per_cause_and_bounded() {
     group.example = "100 %\n::error::forged\r\n::stop-commands::x".into();
     group.reason = "a,b::c\n::notice::d".into();
     let hostile = commands(&report);
-    assert_eq!(hostile.len(), levels(&report).len());
-    assert!(hostile[0][1].ends_with("a,b::c ::notice::d"), "{hostile:?}");
     assert!(
-        hostile[0][2].starts_with("100 %\n::error::forged"),
+        hostile[0][1].ends_with("a,b::c ⏎ ::notice::d"),
+        "{hostile:?}"
+    );
+    assert!(
+        hostile[0][2].contains("\n100 %\n::error::forged"),
         "{hostile:?}"
     );
     report.failure_groups = vec![report.failure_groups[0].clone(); 25];
@@ -640,6 +642,13 @@ fn annotations_are_one_per_cause_and_bounded() {
     let errors: Vec<_> = many.iter().filter(|[level, ..]| level == "error").collect();
     assert_eq!((errors.len(), errors[9][1].as_str()), (10, "16 more"));
     assert_eq!(errors[9][2].lines().count(), 16);
+    // A spent budget is a warning, and changes that wait for a review are not lost.
+    let mut done = report_of("tapes/demo.jsonl");
+    assert_eq!(levels(&done), ["warning", "notice"]);
+    done.units[0].is_unsaved = true;
+    assert_eq!(levels(&done), ["error", "warning", "notice"]);
+    done.outcome = RunOutcome::WaitingApproval;
+    assert_eq!(levels(&done), ["warning", "notice"]);
 }
 
 #[test]

@@ -33,6 +33,8 @@ const MAX_NAME_COLUMNS: usize = 48;
 /// Columns that a reason has before the middle of a name is cut less, and before other columns are added.
 const MIN_WHY_COLUMNS: usize = 24;
 const ROOMY_WHY_COLUMNS: usize = 40;
+/// Columns that a reason has before the state is shown as a word.
+const WIDE_WHY_COLUMNS: usize = 60;
 /// Number of rows, from the end, among which the last action is searched: the cost of a draw must not depend on the
 /// length of the stream.
 const RECENT_ROWS: usize = 16;
@@ -74,8 +76,8 @@ impl UnitColumn {
         Self::Failures,
         Self::Attempts,
         Self::Calls,
-        Self::State,
         Self::Idle,
+        Self::State,
     ];
 
     pub(crate) fn heading(self) -> &'static str {
@@ -130,7 +132,7 @@ pub(crate) struct TableContent {
 /// Column widths for a pane whose inside has `width` columns. Names and reasons share the room; the other columns are
 /// added once both are readable. A wider pane never shows less: it has the same columns, and names and reasons of at
 /// least the same width, up to `ROOMY_WHY_COLUMNS`. Attempts are shown if a unit may have several, silence until the run
-/// has ended, workers once there are any: the columns before the reason remain while a run goes on.
+/// has ended, workers once there are any: the columns before the reason remain as they are during a run.
 pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
     let texts = width.saturating_sub(GLYPH_COLUMNS + GAP_COLUMNS);
     let longest = seen.key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS);
@@ -146,7 +148,13 @@ pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
                 _ => false,
             };
             if !is_empty {
-                if why < column.width() + ROOMY_WHY_COLUMNS {
+                let least = match column {
+                    // The sign before the name shows it, too. It does not appear when the silence disappears.
+                    UnitColumn::State if seen.is_open => WIDE_WHY_COLUMNS,
+                    UnitColumn::State => WIDE_WHY_COLUMNS + UnitColumn::Idle.width(),
+                    _ => ROOMY_WHY_COLUMNS,
+                };
+                if why < column.width() + least {
                     break;
                 }
                 why -= column.width();

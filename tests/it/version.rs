@@ -10,6 +10,6 @@ fn program_prints_its_version() {
     assert!(output.status.success());
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
-        format!("ingestdeck {}\n", env!("CARGO_PKG_VERSION"))
+        format!("ingestdeck {}\n", env!("INGESTDECK_VERSION"))
     );
 }

@@ -142,7 +142,7 @@ impl RunState {
             _ if unit.status == UnitStatus::Silent => Some("inspect it; stop it, then retry it"),
             _ if unit.status == UnitStatus::Held => Some("allow, edit or deny the call"),
             Some(verdict) => verdict.remedy.as_deref(),
-            None if unit.status == UnitStatus::Stopped => Some("retry it (`r`) when you are ready"),
+            None if unit.status == UnitStatus::Stopped => Some("retry it when you are ready"),
             None => Some("retry it; its attempt has no verdict"),
         }
     }

@@ -21,14 +21,14 @@ pub struct SavedCommit {
 }
 
 impl SavedCommit {
-    /// For example `commit 526efde1 on main`.
+    /// For example `526efde1 on main`.
     fn name(&self) -> String {
         let branch = self
             .branch
             .as_deref()
             .map(|branch| format!(" on {branch}"))
             .unwrap_or_default();
-        format!("commit {}{branch}", self.id.get(..8).unwrap_or(&self.id))
+        format!("{}{branch}", self.id.get(..8).unwrap_or(&self.id))
     }
 }
 
@@ -36,7 +36,7 @@ impl SavedCommit {
 impl fmt::Display for SavedCommit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let files = pluralize(self.paths.len(), "file");
-        write!(f, "{} · {files} changed", self.name())
+        write!(f, "commit {} · {files} changed", self.name())
     }
 }
 
@@ -86,8 +86,7 @@ pub fn newest_commits(commits: &[SavedCommit]) -> (Option<String>, &[SavedCommit
     ((!earlier.is_empty()).then(sentence), newest)
 }
 
-/// All commits in one line, for example `commit 526efde1 on main, after 1 commit · 9 files changed`; `None` if there is
-/// none.
+/// All commits in one line, for example `2 commits, the last 526efde1 on main · 9 files changed`; `None` without any.
 pub fn commits_line(commits: &[SavedCommit]) -> Option<String> {
     let (last, earlier) = commits.split_last()?;
     if earlier.is_empty() {
@@ -95,9 +94,9 @@ pub fn commits_line(commits: &[SavedCommit]) -> Option<String> {
     }
     let files: BTreeSet<&String> = commits.iter().flat_map(|commit| &commit.paths).collect();
     Some(format!(
-        "{}, after {} · {} changed",
+        "{} commits, the last {} · {} changed",
+        commits.len(),
         last.name(),
-        pluralize(earlier.len(), "commit"),
         pluralize(files.len(), "file")
     ))
 }
@@ -197,7 +196,7 @@ mod tests {
         let line = commits_line(&commits);
         assert_eq!(
             line.as_deref(),
-            Some("commit 77, after 7 commits · 9 files changed")
+            Some("8 commits, the last 77 · 9 files changed")
         );
         assert_eq!(commits_line(&commits[..1]), Some(commits[0].to_string()));
         assert_eq!(commits_line(&[]), None);

@@ -58,6 +58,11 @@ impl InsertedNotes {
         Self { only_unit, ..self }
     }
 
+    /// True if entries have the numbers of their lines.
+    pub(super) fn has_no_notes(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// True if the lines are passed on unchanged.
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.only_unit.is_none()

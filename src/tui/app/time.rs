@@ -8,7 +8,7 @@ use ingestdeck_core::{
     run::breakpoint::{SeekGoal, StopWatcher, TimeStop, turns},
     run::{
         ActivityMark, SeekTarget,
-        state::{RunState, StreamRow, UnitState},
+        state::{AttemptId, RowOutcome, RunState, StreamRow, UnitState},
         timeline::AdvanceStatus,
     },
     tape::Seq,
@@ -284,6 +284,10 @@ impl App {
                     self.seek_back_to_turn(unit, turn - 1, here);
                 }
                 SeekGoal::Entry(_) => self.open_entry(hit),
+                SeekGoal::RowEnd(attempt_id, row) if self.is_cut(attempt_id, row) => {
+                    self.end_goal_seek();
+                    self.seek_to_row(attempt_id, row);
+                }
                 _ => self.stop(hit),
             },
             (Ok(AdvanceStatus::Waiting), None) if self.timeline.is_provisional() => {
@@ -311,6 +315,21 @@ impl App {
         }
     }
 
+    /// True for a call whose attempt or record ended before its result.
+    fn is_cut(&self, attempt_id: AttemptId, row: usize) -> bool {
+        let run_view = self.timeline.view();
+        let row = run_view.rows(attempt_id).get(row);
+        row.is_some_and(|row| row.end(run_view.state.entries) == RowOutcome::Aborted)
+    }
+
+    /// Shows the moment after the beginning of an action, which was named and never ended.
+    fn seek_to_row(&mut self, attempt_id: AttemptId, row: usize) {
+        let row = self.timeline.view().rows(attempt_id).get(row);
+        if let Some(first) = row.map(StreamRow::first) {
+            self.seek_when_read(SeekTarget::Entries(first.0 + 1));
+        }
+    }
+
     /// Handles the end of the tape before the goal was reached.
     fn goal_not_reached(&mut self, watch: &StopWatcher) {
         let end = if self.model.connection.is_live {
@@ -331,12 +350,7 @@ impl App {
                 clock(self.model.playhead.bounds.last_at)
             ),
             SeekGoal::RowEnd(attempt_id, row) => {
-                // The call never ends; the moment after its beginning was asked for.
-                let row = self.timeline.view().rows(*attempt_id).get(*row);
-                if let Some(first) = row.map(StreamRow::first) {
-                    self.seek_when_read(SeekTarget::Entries(first.0 + 1));
-                }
-                return;
+                return self.seek_to_row(*attempt_id, *row);
             }
             SeekGoal::Nothing | SeekGoal::Turn(..) | SeekGoal::TurnBack { .. } => return,
         };

@@ -19,7 +19,7 @@ use ingestdeck_core::{
     text::{self, clock},
 };
 
-/// Marks are shown by their number if more than one cell in this many has one.
+/// The marks of a kind are shown by their number if more than one cell in this many has one.
 const MAX_MARKED_SHARE: usize = 3;
 /// Minimum ratio of the highest number of a scale to its beginning.
 const MIN_LEVEL_RATIO: f64 = 8.0;
@@ -75,13 +75,18 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
     if let Some(row) = marks {
         let mut pen = RowWriter::row(scene, buf, row);
         let marked = LevelScale::new(cells.iter().map(|cell| cell.marked));
-        let count = cells.iter().filter(|cell| cell.marked > 0).count();
+        let count = |mark| {
+            let marks = cells.iter().map(|cell| cell.marks.most_important());
+            marks.filter(|found| *found == Some(mark)).count()
+        };
         // A row full of the same mark shows nothing; the number of marks does.
-        let is_crowded = count * MAX_MARKED_SHARE > width;
+        let crowded = ActivityMark::ALL
+            .into_iter()
+            .find(|mark| count(*mark) * MAX_MARKED_SHARE > width);
         for (place, cell) in cells.iter().enumerate() {
             match cell.marks.most_important() {
                 _ if bookmarked.contains_key(&place) => pen.put(StyleRole::Key, glyphs.bookmark()),
-                Some(mark) if is_crowded => {
+                Some(mark) if crowded == Some(mark) => {
                     pen.put(mark_role(mark), marked.level(glyphs.levels, cell.marked));
                 }
                 Some(mark) => pen.put(mark_role(mark), glyphs.mark(mark)),

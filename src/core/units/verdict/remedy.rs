@@ -28,7 +28,7 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::Completed | VerdictCause::Other(_) => return None,
         VerdictCause::UsageLimit { resets_at } => return Some(usage_limit_remedy(*resets_at)),
         VerdictCause::Budget => {
-            "if work is missing, retry it with more turns (`e`), or raise ingest.workUnits.stepBudget in ktx.yaml"
+            "if work is missing, retry it with more turns, or raise ingest.workUnits.stepBudget in ktx.yaml"
         }
         VerdictCause::PromptTooLarge => {
             "split its raw files into smaller ones, or give it fewer dependencies"
@@ -36,9 +36,9 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::Isolation => {
             "remove the additional tools or settings of the agent; `ingestdeck doctor` shows their source"
         }
-        VerdictCause::Cancelled => "retry it (`r`) when you are ready",
+        VerdictCause::Cancelled => "retry it when you are ready",
         VerdictCause::ContextOverflow => {
-            "retry it with a model that has a larger context (`e`), or split its raw files"
+            "retry it with a model that has a larger context, or split its raw files"
         }
         VerdictCause::RateLimited => "retry it later, with fewer concurrent units",
         VerdictCause::Transient => "the service is busy: retry it later",
@@ -58,31 +58,29 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::Credit => {
             "add credit to the account or sign in with a subscription, then retry"
         }
-        VerdictCause::Model => {
-            "retry it with a model that your account may use (`e`), and name it in llm.models of ktx.yaml"
-        }
+        VerdictCause::Model => "choose a model that your account may use in llm.models of ktx.yaml",
         VerdictCause::Crashed => {
-            "read its stderr (`Enter`, then 4); `ingestdeck doctor` checks the installation"
+            "read its stderr in the transcript; `ingestdeck doctor` checks the installation"
         }
-        VerdictCause::ToolFailures => "retry it with feedback (`e`) about the failed call",
+        VerdictCause::ToolFailures => "retry it with feedback about the failed call",
         VerdictCause::NothingDone => {
-            "retry it with feedback (`e`) that names what to read; if that does not help, check its model and prompt"
+            "retry it with feedback that names what to read; if that does not help, check its model and prompt"
         }
         VerdictCause::UnreadFiles => {
-            "retry it with feedback (`e`) that names these files, or set `unread = \"warn\"` in [ingest]"
+            "retry it with feedback that names these files, or set `unread = \"warn\"` in [ingest]"
         }
         VerdictCause::DanglingReferences => {
-            "retry it with feedback (`e`) about these references, or write the missing pages first"
+            "retry it with feedback about these references, or write the missing pages first"
         }
-        VerdictCause::Validation => "retry it with feedback (`e`) about these errors",
-        VerdictCause::Conflict => "retry it (`r`): it will see what the others wrote",
+        VerdictCause::Validation => "retry it with feedback about these errors",
+        VerdictCause::Conflict => "retry it: it will see what the others wrote",
         VerdictCause::Policy => {
             "read its patch and check the worker that made it, then retry; units may only write pages and sources, as their tools do"
         }
         VerdictCause::OversizedLine => {
             "read the pieces of the line in the transcript; update `claude`, then retry"
         }
-        VerdictCause::LoopError => "read the end of its actions (`Enter`), then retry it (`r`)",
+        VerdictCause::LoopError => "read the end of the transcript, then retry",
         VerdictCause::ProgramMissing => MISSING_PROGRAM_REMEDY,
         VerdictCause::StartFailed => {
             "run `claude` in a terminal to see why, then run again; `ingestdeck doctor` checks"

@@ -75,7 +75,7 @@ impl FileSource {
 
     /// The lines of the first of these entries, up to a note.
     fn lines_of<'a>(&self, entries: &'a [Seq]) -> Cow<'a, [Seq]> {
-        if self.notes.is_empty() {
+        if self.notes.has_no_notes() {
             return Cow::Borrowed(entries);
         }
         let lines = entries

@@ -59,7 +59,9 @@ impl AttemptFold {
         line: &AgentLine<'_>,
         depth: u8,
     ) {
-        if line.is_sidechain && entry.scope != EntryScope::BySession {
+        // A line that is nested in its session belongs to no attempt of a sub-agent.
+        let is_nested = line.parent_tool_use_id.is_some();
+        if line.is_sidechain && entry.scope != EntryScope::BySession && !is_nested {
             let setup = &mut self.attempt(view).setup;
             let is_first = !setup.is_cost_included();
             if is_first {

@@ -152,7 +152,7 @@ fn a_session_whose_id_changes_and_returns_is_one_unit() {
     }
     let merged = state(FileSource::open(&path).unwrap());
     assert_eq!(merged.len(), 1);
-    assert_eq!(state(single), merged);
+    assert_eq!(state(alone(&path)), merged);
 }
 
 #[test]
