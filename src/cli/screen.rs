@@ -39,8 +39,8 @@ pub(crate) fn show_record(
     options.paused_after = args.paused_after();
     options.speed = speed;
     options.exit_when = args.until.map(exit_condition);
-    // A record of another program is a session, which is read; a run has units, and a pipe is followed.
-    if timeline.source().info().header.is_none() && args.what != "-" {
+    // A record of another program is a session, which is read; a run has units.
+    if timeline.source().info().header.is_none() {
         options.first_page = tui::FirstPage::Session;
     }
     bookmarks::attach_to_record(&mut options, global, &args.what, timeline.source().info());

@@ -49,16 +49,19 @@ const MARGIN: f32 = 10.0;
 struct TerminalColors {
     background: &'static str,
     text: &'static str,
+    is_light: bool,
 }
 
 impl TerminalColors {
     const DARK: Self = Self {
         background: "#16181d",
         text: "#d7dae0",
+        is_light: false,
     };
     const LIGHT: Self = Self {
         background: "#fafafa",
         text: "#1d1f21",
+        is_light: true,
     };
 
     /// Those of the terminals that a theme is for.
@@ -258,7 +261,10 @@ fn write_text_run(
     (column, row): (u16, u16),
     length: u16,
 ) {
-    let (mut front, mut back) = (color(cell.fg, colors.text), color(cell.bg, "none"));
+    let (mut front, mut back) = (
+        color(cell.fg, colors, colors.text),
+        color(cell.bg, colors, "none"),
+    );
     if cell.modifier.contains(Modifier::REVERSED) {
         let ground = if back == "none" {
             colors.background.into()
@@ -303,8 +309,10 @@ fn write_text_run(
     );
 }
 
-fn color(color: Color, unset: &str) -> String {
+/// The 16 colours are those of common dark terminals; on a light background the ones that are too pale are darker.
+fn color(color: Color, colors: TerminalColors, unset: &str) -> String {
     match color {
+        Color::Blue if colors.is_light => "#0b5cad".into(),
         Color::Reset => unset.to_owned(),
         Color::Rgb(r, g, b) => format!("#{r:02x}{g:02x}{b:02x}"),
         Color::Black => "#1d1f21".into(),

@@ -158,6 +158,8 @@ pub(super) fn title(file: &SessionFile, most: usize) -> String {
     if file.is_session() {
         return fork + title.as_deref().unwrap_or("no prompt found");
     }
-    let title = title.map(|title| format!(": {title}")).unwrap_or_default();
-    format!("{}{title}", file.format)
+    match title {
+        Some(title) => format!("{title} ({})", file.format),
+        None => file.format.to_owned(),
+    }
 }

@@ -31,11 +31,10 @@ pub(crate) async fn run(
     let project = header
         .and_then(|header| header.project.clone())
         .unwrap_or_default();
-    // A measurement shows the same for everyone.
+    // A measurement shows the same for everyone, and so does the demo.
+    let is_new = options.exit_when.is_some() || header.is_some_and(|header| header.scripted);
     let memory = TableMemory {
-        dir: UserDirs::from_environment()
-            .state
-            .filter(|_| options.exit_when.is_none()),
+        dir: UserDirs::from_environment().state.filter(|_| !is_new),
     };
     options.table = memory.load(&project);
     let before = options.table.clone();

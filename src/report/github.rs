@@ -102,7 +102,10 @@ fn message(reason: &str, remedy: Option<&str>, units: &[&str]) -> String {
 fn annotations(out: &mut String, level: &str, mut all: Vec<(String, String)>) {
     if all.len() > MAX_ANNOTATIONS {
         let rest = all.split_off(MAX_ANNOTATIONS - 1);
-        let titles: Vec<&str> = rest.iter().map(|(title, _)| title.as_str()).collect();
+        let titles: Vec<String> = rest
+            .iter()
+            .map(|(title, _)| title.replace('\n', " "))
+            .collect();
         all.push((format!("{} more", rest.len()), titles.join("\n")));
     }
     for (title, text) in all {

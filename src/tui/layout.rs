@@ -11,7 +11,7 @@ const MIN_COLUMNS: u16 = 40;
 const MIN_ROWS: u16 = 5;
 const MIN_DIALOG_ROWS: u16 = 12;
 /// Rows from which the table has a border, and headings.
-const MIN_FRAMED_ROWS: u16 = 6;
+pub(crate) const MIN_FRAMED_ROWS: u16 = 6;
 /// Minimum width for two halves of a page side by side.
 pub(crate) const MIN_WIDE_COLUMNS: u16 = 100;
 /// Rows of the border and the headings of the table.

@@ -421,8 +421,8 @@ static UNICODE: GlyphSet = GlyphSet {
 };
 
 static ASCII: GlyphSet = GlyphSet {
-    statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^", "!", "%"],
-    ends: [">", "+", "x", "!", "#", "?"],
+    statuses: ["o", ">", "~", "+", "B", "x", "#", "/", "=", "^", "z", "%"],
+    ends: [">", "+", "x", "!", "#", "n"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@", "<"],
     cut: "~",
     dot: "-",
@@ -432,7 +432,7 @@ static ASCII: GlyphSet = GlyphSet {
     levels: [".", ".", ":", ":", "-", "=", "*", "#"],
     here: "|",
     breakpoint: "@",
-    marks: ["x", "!", "$", "~", "=", "&"],
+    marks: ["x", "!", "B", "~", "=", "&"],
     frame: ["+", "+", "+", "+", "|", "-"],
     arrow: ">",
     progress: ["=", ".", "-", "|", "%"],

@@ -236,6 +236,18 @@ pub(crate) fn why(
                 output.map_or_else(|| label.to_owned(), |output| written(output, is_unchanged)),
             )
         }
+        (UnitStatus::BudgetExhausted, _) => {
+            let reason = state.failure_reason(unit);
+            let output = attempt.and_then(|attempt| attempt.delivery.output.as_deref());
+            let written = output
+                .map(|output| written(output, false))
+                .unwrap_or_default();
+            let text = match written.is_empty() {
+                true => reason.into_owned(),
+                false => format!("{reason}, wrote {written}"),
+            };
+            (role, text::one_row(&text, 300))
+        }
         _ => (role, text::one_row(&state.failure_reason(unit), 300)),
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn diff_blocks(old: &str, new: &str) -> Vec<DocumentBlock> {
             pieces.push(DocumentBlock::Spans {
                 indent: 0,
                 hang: 2,
-                runs: vec![(role, format!("{sign}{line}"))],
+                runs: vec![(role, sign.to_owned()), (role, line.to_owned())],
             });
         }
     }

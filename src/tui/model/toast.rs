@@ -38,6 +38,12 @@ pub(crate) enum ToastTopic {
     Slots,
 }
 
+impl Toast {
+    pub(crate) fn is_announcement(&self) -> bool {
+        self.topic == ToastTopic::Announcement
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Toasts {
     pub list: Vec<Toast>,

@@ -5,7 +5,7 @@
 
 use std::{
     cmp::{Ordering, Reverse},
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
 };
 
@@ -29,6 +29,10 @@ const FOLDED_NEXT_UNITS: usize = 3;
 const MAX_FAILURES_WITHOUT_CAUSES: usize = 6;
 /// Number of running units that are listed in a table that is too long for its pane.
 const FOLDED_RUNNING_UNITS: usize = 4;
+
+/// Columns from which a name may be an outlier, and the share of names that may be.
+const LONG_NAME_COLUMNS: usize = 32;
+const OUTLIER_SHARE: usize = 8;
 
 /// Filter, order and groups of the table of units.
 #[derive(Clone, Debug, Default)]
@@ -56,8 +60,10 @@ pub(crate) struct UnitListing {
     /// Line of each unit; `usize::MAX` for units that are not drawn.
     unit_lines: Vec<usize>,
     line_state: LineState,
-    /// Number of units whose names were measured, and the width of the longest name in columns.
-    measured: (usize, usize),
+    /// Number of units whose names were measured.
+    measured: usize,
+    /// Numbers of names, by their width in columns.
+    name_widths: BTreeMap<usize, usize>,
 }
 
 /// An arrangement of the table that can be kept.
@@ -223,6 +229,13 @@ pub(crate) enum GroupKey {
     Connection(String),
     /// What failed units have in common; within those that need a person.
     Cause(String),
+}
+
+impl GroupKey {
+    /// False for causes, which belong to one run, and for the units that need a person: the next run must show them.
+    fn can_be_kept(&self) -> bool {
+        !matches!(self, Self::Cause(_) | Self::Need(UnitNeed::Person))
+    }
 }
 
 /// A group of units with its heading.
@@ -683,7 +696,7 @@ impl UnitListing {
             toggled: self
                 .toggled
                 .iter()
-                .filter(|key| !matches!(key, GroupKey::Cause(_)))
+                .filter(|key| key.can_be_kept())
                 .cloned()
                 .collect(),
         }
@@ -727,23 +740,26 @@ impl UnitListing {
 
     /// Measures the names of new units. Widths are kept when the user seeks back, so that panes keep their places.
     fn measure(&mut self, state: &RunState) {
-        let (measured, longest) = self.measured;
-        // The first unit of a capture may still change its name.
-        let new = state
-            .units
-            .get(if measured <= 1 { 0 } else { measured }..)
-            .unwrap_or_default();
-        let new = new
-            .iter()
-            .map(|unit| text::width(&unit.key))
-            .max()
-            .unwrap_or_default();
-        self.measured = (measured.max(state.units.len()), longest.max(new));
+        if self.measured <= 1 {
+            // The first unit of a capture may still change its name.
+            (self.measured, self.name_widths) = (0, BTreeMap::new());
+        }
+        for unit in state.units.get(self.measured..).unwrap_or_default() {
+            *self.name_widths.entry(text::width(&unit.key)).or_default() += 1;
+        }
+        self.measured = self.measured.max(state.units.len());
     }
 
-    /// Width of the longest unit name, in columns.
+    /// Width of the longest unit name, in columns. A few names that are much longer than the others do not count.
     pub(crate) fn longest(&self) -> usize {
-        self.measured.1
+        let mut outliers = self.measured / OUTLIER_SHARE;
+        let mut widths = self.name_widths.iter().rev();
+        let longest = widths.find(|(width, names)| {
+            let is_outlier = **width > LONG_NAME_COLUMNS && **names <= outliers;
+            outliers = outliers.saturating_sub(**names);
+            !is_outlier
+        });
+        longest.map_or(0, |(width, _)| *width)
     }
 
     fn passes(&self, state: &RunState, unit: &UnitState) -> bool {

@@ -338,22 +338,21 @@ fn choices(
 
 /// Paints a message of several lines at the bottom of the body, above its border.
 fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &mut Buffer) {
-    let width = body.width.saturating_sub(2);
+    // Without a frame, the whole row is the message.
+    let margin = u16::from(body.height >= layout::MIN_FRAMED_ROWS);
+    let width = body.width.saturating_sub(2 * margin);
     let mut lines = text::wrap(message, usize::from(width.saturating_sub(2)).max(1));
     let most = usize::from((body.height / 2).clamp(1, MAX_MESSAGE_LINES));
     if lines.len() > most {
-        lines.truncate(most);
-        lines
-            .last_mut()
-            .into_iter()
-            .for_each(|line| line.push_str(scene.theme.glyphs.cut));
+        let rest = lines.split_off(most - 1);
+        lines.push(rest.join(" "));
     }
     let rows = u16::try_from(lines.len())
         .unwrap_or(MAX_MESSAGE_LINES)
         .min(body.height);
     let area = Rect {
-        x: body.x + 1,
-        y: body.bottom().saturating_sub(rows + 1).max(body.y),
+        x: body.x + margin,
+        y: body.bottom().saturating_sub(rows + margin).max(body.y),
         width,
         height: rows,
     };
@@ -384,7 +383,10 @@ pub(crate) fn message(scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Bu
             pen.put(StyleRole::Badge, " ");
         }
         None => {
-            if let Some(toast) = scene.model.toasts.list.last() {
+            let newest = scene.model.toasts.list.last();
+            // An announcement would cover the only rows.
+            let is_low = plan.body.height < layout::MIN_FRAMED_ROWS;
+            if let Some(toast) = newest.filter(|toast| !is_low || !toast.is_announcement()) {
                 multiline_message(scene, &text::one_row(&toast.text, 400), plan.body, buf);
             }
         }

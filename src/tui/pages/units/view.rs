@@ -344,7 +344,7 @@ fn connection(
 ) {
     let mut pen = RowWriter::row(scene, buf, area);
     let names = (usize::from(area.width) / 4).clamp(10, 24);
-    let bar = (usize::from(area.width) / 3).clamp(8, 40);
+    let bar = (usize::from(area.width) / 5).clamp(8, 40);
     let finished = connection.counts.finished();
     pen.skip(2);
     let name = if connection.name.is_empty() {
