@@ -7,6 +7,7 @@ const { spawn } = require("child_process");
 
 const platform = `${process.platform}-${process.arch}`;
 const name = `@ingestdeck/${platform}`;
+const fromSource = "build it from source, which needs Rust: `cargo install --path .` in a clone";
 
 function fail(problem, help) {
   process.stderr.write(`error: ${problem}\nhelp: ${help}\n`);
@@ -19,21 +20,26 @@ function findProgram() {
   }
   const known = Object.keys(require("./package.json").optionalDependencies);
   if (!known.includes(name)) {
-    fail(`ingestdeck has no package for ${platform}`, "build it from source, which needs Rust: `cargo install --path .` in a clone");
-  }
-  const header = process.report && process.report.getReport().header;
-  if (process.platform === "linux" && header && !header.glibcVersionRuntime) {
-    fail("ingestdeck needs glibc, which this Linux lacks (musl)", "use a distribution with glibc, or build it from source: `cargo install --path .` in a clone");
+    fail(`ingestdeck has no package for ${platform}`, fromSource);
   }
   try {
     return require.resolve(`${name}/ingestdeck`);
   } catch {
+    if (isMusl()) {
+      fail("ingestdeck needs glibc, which this Linux lacks (musl)", `use a distribution with glibc, or ${fromSource}`);
+    }
     fail(
       `the package ${name} is not installed`,
       "install again with optional dependencies, `npm install --include=optional ingestdeck`; " +
         "a lockfile or node_modules of another platform also has this effect: delete both first",
     );
   }
+}
+
+function isMusl() {
+  // Otherwise the report resolves the names of all open connections.
+  process.report.excludeNetwork = true;
+  return process.platform === "linux" && !process.report.getReport().header.glibcVersionRuntime;
 }
 
 function hasTerminal() {

@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# The steps of action.yml. Inputs arrive in variables, never as a part of a script.
+set -euo pipefail
+
+work="${RUNNER_TEMP:?}/ingestdeck"
+
+fail() {
+    # The characters that end a workflow command.
+    local message="${1//'%'/%25}"
+    message="${message//$'\r'/%0D}"
+    printf '::error title=ingestdeck::%s\n' "${message//$'\n'/%0A}"
+    exit 2
+}
+
+# Prints stdin without letting GitHub take lines of it for workflow commands: names in a project are untrusted.
+print_untrusted() {
+    local token
+    token="$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"
+    printf '::stop-commands::%s\n' "$token"
+    cat
+    printf '\n::%s::\n' "$token"
+}
+
+# Fences of a length that the text cannot close.
+fenced() {
+    local fence='````'
+    while grep -qF -- "$fence" "$1"; do fence+='`'; done
+    printf '%s\n' "$fence"
+    # A comment has at most 65,536 characters.
+    if [ "$(wc -c <"$1")" -gt 60000 ]; then
+        head -c 60000 "$1" | iconv -c -f utf-8 -t utf-8
+        printf '\n… shortened; the log has all lines\n'
+    else
+        cat "$1"
+    fi
+    printf '%s\n' "$fence"
+}
+
+install() {
+    case "${INPUT_COMMAND:-}" in
+        plan) ;;
+        run)
+            # Files of a fork would reach agents that hold the secrets of this repository. A deleted fork has no name.
+            if [ -n "${PULL_REQUEST:-}" ] && [ "${HEAD_REPOSITORY:-}" != "${GITHUB_REPOSITORY:-}" ]; then
+                fail "\`run\` is refused for pull requests from forks; use \`plan\`"
+            fi
+            ;;
+        *) fail "invalid command \`${INPUT_COMMAND:-}\`; expected \`plan\` or \`run\`" ;;
+    esac
+    mkdir -p "$work/bin"
+    local program="${INPUT_PROGRAM:-}" package="ingestdeck"
+    case "$program" in
+        *.whl) package="$program" ;;
+        "") [ -z "${INPUT_VERSION:-}" ] || package="ingestdeck==$INPUT_VERSION" ;;
+        *)
+            [ -x "$program" ] || fail "cannot execute the program \`$program\`"
+            ln -sfn "$(realpath "$program")" "$work/bin/ingestdeck"
+            package=""
+            ;;
+    esac
+    if [ -n "$package" ]; then
+        [[ "$package" != -* ]] || fail "invalid package \`$package\`"
+        python3 -m venv "$work/venv"
+        "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: -- "$package" ||
+            fail "cannot install \`$package\`"
+        ln -sfn "$work/venv/bin/ingestdeck" "$work/bin/ingestdeck"
+    fi
+    "$work/bin/ingestdeck" --version
+    if [ "$INPUT_COMMAND" = run ] && ! command -v claude >/dev/null; then
+        npm install --silent --no-audit --no-fund --prefix "$work/claude" \
+            "@anthropic-ai/claude-code@${INPUT_CLAUDE_VERSION:?}" || fail "cannot install Claude Code $INPUT_CLAUDE_VERSION"
+        ln -sfn "$work/claude/node_modules/.bin/claude" "$work/bin/claude"
+    fi
+}
+
+# The arguments that `plan` and `run` share, in `arguments`.
+common_arguments() {
+    arguments=(--project-dir="${INPUT_PROJECT_DIR:?}" --color=never)
+    [ -z "${INPUT_ONLY:-}" ] || arguments+=(--only="$INPUT_ONLY")
+    [ -z "${INPUT_FAILED_FROM:-}" ] || arguments+=(--failed-from="$INPUT_FAILED_FROM")
+    read -r -a connections <<<"${INPUT_CONNECTIONS:-}"
+}
+
+plan() {
+    local arguments connections code=0
+    common_arguments
+    "$work/bin/ingestdeck" plan --ui lines "${arguments[@]}" -- ${connections[@]+"${connections[@]}"} >"$work/plan" 2>&1 || code="$?"
+    print_untrusted <"$work/plan"
+    {
+        printf '<!-- ingestdeck plan -->\n### Ingest plan\n\n'
+        fenced "$work/plan"
+    } >"$work/plan.md"
+    cat "$work/plan.md" >>"${GITHUB_STEP_SUMMARY:?}"
+    printf 'exit-code=%s\n' "$code" >>"${GITHUB_OUTPUT:?}"
+}
+
+tapes() {
+    { find "$INPUT_PROJECT_DIR/.ktx/ingestdeck/runs" -mindepth 2 -maxdepth 2 -name tape.jsonl 2>/dev/null || true; } |
+        { grep -E '/runs/[0-9a-f-]{36}/tape\.jsonl$' || true; } | sort
+}
+
+run() {
+    local arguments connections code=0 tape
+    common_arguments
+    [ -z "${INPUT_MODEL:-}" ] || arguments+=(--model="$INPUT_MODEL")
+    [ -z "${INPUT_CONCURRENCY:-}" ] || arguments+=(--concurrency="$INPUT_CONCURRENCY")
+    [ -z "${INPUT_STEP_BUDGET:-}" ] || arguments+=(--step-budget="$INPUT_STEP_BUDGET")
+    [ -z "${INPUT_MAX_COST:-}" ] || arguments+=(--max-run-budget-usd="$INPUT_MAX_COST")
+    [ -z "${INPUT_MAX_UNIT_COST:-}" ] || arguments+=(--max-budget-usd="$INPUT_MAX_UNIT_COST")
+    [ -z "${INPUT_BRANCH:-}" ] || arguments+=(--branch="$INPUT_BRANCH")
+    tapes >"$work/before"
+    {
+        PATH="$work/bin:$PATH" ingestdeck run --ui lines "${arguments[@]}" -- ${connections[@]+"${connections[@]}"} 2>&1 || code="$?"
+        printf '%s' "$code" >"$work/code"
+    } | print_untrusted
+    printf 'exit-code=%s\n' "$(cat "$work/code")" >>"${GITHUB_OUTPUT:?}"
+    # Names of runs are random, so the new one is what was not there before. Without one, nothing was planned.
+    tape="$(tapes | comm -13 "$work/before" - | tail -n 1)"
+    [ -z "$tape" ] || printf 'tape=%s\n' "$(realpath "$tape")" >>"$GITHUB_OUTPUT"
+}
+
+comment() {
+    local path="repos/${GITHUB_REPOSITORY:?}/issues/${PULL_REQUEST:?}/comments" id
+    # A token of a pull request from a fork can read only; the summary has the plan, too.
+    id="$(gh api --paginate "$path" \
+        --jq '.[] | select(.user.type == "Bot" and (.body | startswith("<!-- ingestdeck plan -->"))) | .id' | head -n 1)" || id=""
+    if [ -n "$id" ]; then
+        gh api --silent --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$id" -F "body=@$work/plan.md"
+    else
+        gh api --silent --method POST "$path" -F "body=@$work/plan.md"
+    fi || printf '::warning title=ingestdeck::the plan could not be written as a comment; it is in the summary\n'
+}
+
+report() {
+    "$work/bin/ingestdeck" report --format github "${TAPE:?}"
+    "$work/bin/ingestdeck" report --format md "$TAPE" >>"${GITHUB_STEP_SUMMARY:?}"
+}
+
+result() {
+    case "${EXIT_CODE:?}:${INPUT_FAIL_ON:?}" in
+        0:limit | 0:failure | 0:error | 102:failure | 102:error | 100:error) ;;
+        *:limit | *:failure | *:error) exit "$EXIT_CODE" ;;
+        *) fail "invalid fail-on \`$INPUT_FAIL_ON\`; expected \`limit\`, \`failure\` or \`error\`" ;;
+    esac
+}
+
+case "${1:-}" in
+    install | plan | run | comment | report | result) "$1" ;;
+    *) fail "invalid step \`${1:-}\`" ;;
+esac
