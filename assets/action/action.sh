@@ -94,6 +94,16 @@ plan() {
     printf 'exit-code=%s\n' "$code" >>"${GITHUB_OUTPUT:?}"
 }
 
+# An API key reaches agents only if the settings allow it, which the workflow does by setting one.
+settings() {
+    if [ -n "${INPUT_CONFIG:-}" ]; then
+        arguments+=(--config="$INPUT_CONFIG")
+    elif [ -n "${ANTHROPIC_API_KEY:-}" ]; then
+        printf '[claude]\npass_env = ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]\nuse_api_billing = true\n' >"$work/config.toml"
+        arguments+=(--config="$work/config.toml")
+    fi
+}
+
 tapes() {
     { find "$INPUT_PROJECT_DIR/.ktx/ingestdeck/runs" -mindepth 2 -maxdepth 2 -name tape.jsonl 2>/dev/null || true; } |
         { grep -E '/runs/[0-9a-f-]{36}/tape\.jsonl$' || true; } | sort
@@ -102,6 +112,7 @@ tapes() {
 run() {
     local arguments connections code=0 tape
     common_arguments
+    settings
     [ -z "${INPUT_MODEL:-}" ] || arguments+=(--model="$INPUT_MODEL")
     [ -z "${INPUT_CONCURRENCY:-}" ] || arguments+=(--concurrency="$INPUT_CONCURRENCY")
     [ -z "${INPUT_STEP_BUDGET:-}" ] || arguments+=(--step-budget="$INPUT_STEP_BUDGET")
@@ -132,8 +143,8 @@ comment() {
 }
 
 report() {
-    "$work/bin/ingestdeck" report --format github "${TAPE:?}"
-    "$work/bin/ingestdeck" report --format md "$TAPE" >>"${GITHUB_STEP_SUMMARY:?}"
+    "$work/bin/ingestdeck" report --format md "${TAPE:?}" >>"${GITHUB_STEP_SUMMARY:?}"
+    "$work/bin/ingestdeck" report --format github "$TAPE"
 }
 
 result() {
