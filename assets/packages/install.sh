@@ -21,7 +21,7 @@ find_target() {
     case "$machine" in
         x86_64 | amd64) machine=x86_64 ;;
         aarch64 | arm64) machine=aarch64 ;;
-        *) fail "there is no archive for the processor $machine" "$from_source" ;;
+        *) fail "no archive exists for the processor $machine" "$from_source" ;;
     esac
     case "$system" in
         Linux)
@@ -37,7 +37,7 @@ find_target() {
             printf '%s-apple-darwin' "$machine"
             ;;
         MINGW* | MSYS* | CYGWIN* | Windows*) fail "ingestdeck does not run on Windows" "run this installer in WSL" ;;
-        *) fail "there is no archive for $system" "$from_source" ;;
+        *) fail "no archive exists for $system" "$from_source" ;;
     esac
 }
 
