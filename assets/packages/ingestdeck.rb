@@ -6,21 +6,21 @@ class Ingestdeck < Formula
 
   on_macos do
     on_arm do
-      url "@REPOSITORY@/releases/download/v@VERSION@/ingestdeck-@VERSION@-aarch64-apple-darwin.tar.gz"
+      url "@REPOSITORY@/releases/download/v@VERSION@/ingestdeck-@VERSION@-aarch64-apple-darwin.tar.xz"
       sha256 "@SHA256:aarch64-apple-darwin@"
     end
     on_intel do
-      url "@REPOSITORY@/releases/download/v@VERSION@/ingestdeck-@VERSION@-x86_64-apple-darwin.tar.gz"
+      url "@REPOSITORY@/releases/download/v@VERSION@/ingestdeck-@VERSION@-x86_64-apple-darwin.tar.xz"
       sha256 "@SHA256:x86_64-apple-darwin@"
     end
   end
   on_linux do
     on_arm do
-      url "@REPOSITORY@/releases/download/v@VERSION@/ingestdeck-@VERSION@-aarch64-unknown-linux-gnu.tar.gz"
+      url "@REPOSITORY@/releases/download/v@VERSION@/ingestdeck-@VERSION@-aarch64-unknown-linux-gnu.tar.xz"
       sha256 "@SHA256:aarch64-unknown-linux-gnu@"
     end
     on_intel do
-      url "@REPOSITORY@/releases/download/v@VERSION@/ingestdeck-@VERSION@-x86_64-unknown-linux-gnu.tar.gz"
+      url "@REPOSITORY@/releases/download/v@VERSION@/ingestdeck-@VERSION@-x86_64-unknown-linux-gnu.tar.xz"
       sha256 "@SHA256:x86_64-unknown-linux-gnu@"
     end
   end

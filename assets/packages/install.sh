@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs ingestdeck @VERSION@ for the current user. Needs curl or wget, tar, and sha256sum or shasum.
+# Installs ingestdeck @VERSION@ for the current user. Needs curl or wget, tar with xz, and sha256sum or shasum.
 #
 #   INGESTDECK_INSTALL_DIR   folder of the program [default: ~/.local/bin]
-#   INGESTDECK_DOWNLOAD_URL  folder of the archives, https:// or file://
+#   INGESTDECK_DOWNLOAD_URL  folder of the archives, https://, file://, or http:// on this machine
 #   XDG_DATA_HOME            folder of completions and manual pages [default: ~/.local/share]
 #
 # Uses no sudo and changes no shell profile.
@@ -41,12 +41,27 @@ find_target() {
     esac
 }
 
+insecure() { fail "refused to download from $1: it is not https://"; }
+
 download() {
-    case "$1" in file://*) cp "${1#file://}" "$2" 2>/dev/null && return 0 || return 1 ;; esac
+    protocol='=https'
+    case "$1" in
+        file://*) cp "${1#file://}" "$2" 2>/dev/null && return 0 || return 1 ;;
+        https://*) ;;
+        # For trials. An address with a user name could name another host after it.
+        *@*) insecure "$1" ;;
+        http://127.0.0.1[:/]* | http://localhost[:/]*) protocol='=http' ;;
+        *) insecure "$1" ;;
+    esac
     if has curl; then
-        curl --fail --silent --show-error --location --proto-redir '=https' --retry 3 --output "$2" "$1"
+        curl --fail --silent --show-error --location --proto "$protocol" --proto-redir '=https' --retry 3 --output "$2" "$1"
     elif has wget; then
-        wget --quiet --output-document "$2" "$1"
+        # wget follows redirects to any protocol, and lists them.
+        LC_ALL=C wget --no-verbose --server-response --output-document "$2" "$1" 2>"$2.log" || {
+            tail -n 1 "$2.log" >&2
+            return 1
+        }
+        ! grep -qiE '^ *location: *(http|ftp|ftps):' "$2.log" || insecure "the redirect of $1"
     else
         fail "curl and wget are missing" "install one of them"
     fi
@@ -62,10 +77,15 @@ sha256() {
     fi
 }
 
-# Also replaces a program that runs, and leaves the former file if the disk is full.
-place() {
-    mkdir -p "$(dirname "$2")" 2>/dev/null && cp "$1" "$2.new" 2>/dev/null && chmod "$3" "$2.new" && mv -f "$2.new" "$2"
+# Copies a file to the folder where it will be. `mv` then also replaces a program that runs, completely or not at all.
+stage() {
+    if ! { mkdir -p "$(dirname "$2")" && [ ! -d "$2" ] && cp "$1" "$2.new" && chmod "$3" "$2.new"; } 2>/dev/null; then
+        rm -f "$2.new"
+        return 1
+    fi
 }
+
+place() { stage "$1" "$2" 644 && mv -f "$2.new" "$2"; }
 
 main() {
     from_source="build it from source, which needs Rust: \`cargo install --path .\` in a clone of @REPOSITORY@"
@@ -82,29 +102,38 @@ main() {
     trap 'exit 130' INT
     trap 'exit 143' TERM
 
-    for file in "$name.tar.gz" "$name.tar.gz.sha256"; do
+    for file in "$name.tar.xz" "$name.tar.xz.sha256"; do
         download "$url/$file" "$work/$file" ||
             fail "cannot download $url/$file" "check the connection and that this release has the file"
     done
-    expected="$(cut -d ' ' -f 1 "$work/$name.tar.gz.sha256")"
-    actual="$(sha256 "$work/$name.tar.gz")"
+    expected="$(cut -d ' ' -f 1 "$work/$name.tar.xz.sha256")"
+    actual="$(sha256 "$work/$name.tar.xz")"
     [ "$expected" = "${actual%% *}" ] ||
-        fail "$name.tar.gz has the SHA-256 ${actual%% *}, but expected $expected" "download again; if it repeats, report it"
-    tar -xzf "$work/$name.tar.gz" -C "$work" || fail "cannot unpack $name.tar.gz"
+        fail "$name.tar.xz has the SHA-256 ${actual%% *}, but expected $expected" "download again; if it repeats, report it"
+    tar -xJf "$work/$name.tar.xz" -C "$work" || {
+        [ "$(uname -s)" = Darwin ] || has xz || fail "cannot unpack $name.tar.xz: xz is missing" "install it (package xz-utils or xz)"
+        fail "cannot unpack $name.tar.xz" "check that $work has room"
+    }
 
-    from="$work/$name"
-    place "$from/ingestdeck" "$programs/ingestdeck" 755 ||
-        fail "cannot write $programs/ingestdeck" "set INGESTDECK_INSTALL_DIR to a folder that you can write"
-    {
-        place "$from/completions/ingestdeck.bash" "$data/bash-completion/completions/ingestdeck" 644 &&
-            place "$from/completions/_ingestdeck" "$data/zsh/site-functions/_ingestdeck" 644 &&
-            place "$from/completions/ingestdeck.fish" "$data/fish/vendor_completions.d/ingestdeck.fish" 644 &&
-            for page in "$from"/man/man1/*.1; do
-                place "$page" "$data/man/man1/${page##*/}" 644 || exit 1
-            done
-    } || printf 'warning: cannot write completions and manual pages to %s\n' "$data" >&2
+    from="$work/$name" program="$programs/ingestdeck"
+    stage "$from/ingestdeck" "$program" 755 ||
+        fail "cannot write $program" "set INGESTDECK_INSTALL_DIR to a folder that you can write"
+    # What does not start here replaces nothing.
+    version="$("$program.new" --version)" || {
+        rm -f "$program.new"
+        fail "the program of $name.tar.xz does not start here, so $program is as it was" "$from_source"
+    }
+    mv -f "$program.new" "$program" || fail "cannot replace $program" "check who may write it"
+    (
+        place "$from/completions/ingestdeck.bash" "$data/bash-completion/completions/ingestdeck" &&
+            place "$from/completions/_ingestdeck" "$data/zsh/site-functions/_ingestdeck" &&
+            place "$from/completions/ingestdeck.fish" "$data/fish/vendor_completions.d/ingestdeck.fish" || exit 1
+        for page in "$from"/man/man1/*.1; do
+            place "$page" "$data/man/man1/${page##*/}" || exit 1
+        done
+    ) || printf 'warning: cannot write completions and manual pages to %s\n' "$data" >&2
 
-    printf 'installed %s: %s\n' "$programs/ingestdeck" "$("$programs/ingestdeck" --version)"
+    printf 'installed %s: %s\n' "$program" "$version"
     case ":$PATH:" in
         *":$programs:"*) ;;
         *) printf 'help: add %s to PATH\n' "$programs" ;;
