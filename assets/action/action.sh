@@ -21,18 +21,22 @@ print_untrusted() {
     printf '\n::%s::\n' "$token"
 }
 
+# A comment has at most 65,536 characters, and so has the text of a pull request.
+shortened() {
+    if [ "$(wc -c <"$1")" -gt 60000 ]; then
+        head -c 60000 "$1" | iconv -c -f utf-8 -t utf-8
+        printf '\n… shortened\n'
+    else
+        cat "$1"
+    fi
+}
+
 # Fences of a length that the text cannot close.
 fenced() {
     local fence='````'
     while grep -qF -- "$fence" "$1"; do fence+='`'; done
     printf '%s\n' "$fence"
-    # A comment has at most 65,536 characters.
-    if [ "$(wc -c <"$1")" -gt 60000 ]; then
-        head -c 60000 "$1" | iconv -c -f utf-8 -t utf-8
-        printf '\n… shortened; the log has all lines\n'
-    else
-        cat "$1"
-    fi
+    shortened "$1"
     printf '%s\n' "$fence"
 }
 
@@ -40,10 +44,16 @@ install() {
     case "${INPUT_COMMAND:-}" in
         plan) ;;
         run)
-            # Files of a fork would reach agents that hold the secrets of this repository. A deleted fork has no name.
-            if [ -n "${PULL_REQUEST:-}" ] && [ "${HEAD_REPOSITORY:-}" != "${GITHUB_REPOSITORY:-}" ]; then
-                fail "\`run\` is refused for pull requests from forks; use \`plan\`"
-            fi
+            # Files of a fork would reach agents that hold the secrets of this repository. A deleted fork has no name. Other
+            # events, such as `issue_comment`, have these secrets, too, and a workflow could check out a fork for them.
+            case "${GITHUB_EVENT_NAME:-}" in
+                pull_request)
+                    [ "${HEAD_REPOSITORY:-}" = "${GITHUB_REPOSITORY:?}" ] ||
+                        fail "\`run\` is refused for pull requests from forks; use \`plan\`"
+                    ;;
+                push | schedule | workflow_dispatch | repository_dispatch | merge_group | release) ;;
+                *) fail "\`run\` is refused for the event \`${GITHUB_EVENT_NAME:-}\`, which anyone may be able to cause" ;;
+            esac
             ;;
         *) fail "invalid command \`${INPUT_COMMAND:-}\`; expected \`plan\` or \`run\`" ;;
     esac
@@ -73,21 +83,30 @@ install() {
     fi
 }
 
-# The arguments that `plan` and `run` share, in `arguments`.
+# The arguments that `plan` and `run` share, in `arguments`; options that follow precede them.
 common_arguments() {
-    arguments=(--project-dir="${INPUT_PROJECT_DIR:?}" --color=never)
+    local connections
+    arguments=(--project-dir="${INPUT_PROJECT_DIR:?}")
     [ -z "${INPUT_ONLY:-}" ] || arguments+=(--only="$INPUT_ONLY")
     [ -z "${INPUT_FAILED_FROM:-}" ] || arguments+=(--failed-from="$INPUT_FAILED_FROM")
-    read -r -a connections <<<"${INPUT_CONNECTIONS:-}"
+    read -r -d '' -a connections <<<"${INPUT_CONNECTIONS:-}" || true
+    arguments+=(-- ${connections[@]+"${connections[@]}"})
 }
 
 plan() {
-    local arguments connections code=0
+    local arguments code=0 id
     common_arguments
-    "$work/bin/ingestdeck" plan --ui lines "${arguments[@]}" -- ${connections[@]+"${connections[@]}"} >"$work/plan" 2>&1 || code="$?"
-    print_untrusted <"$work/plan"
     {
-        printf '<!-- ingestdeck plan -->\n### Ingest plan\n\n'
+        printf '$ ingestdeck plan'
+        printf ' %q' "${arguments[@]}"
+        printf '\n'
+        "$work/bin/ingestdeck" plan --ui lines --color never "${arguments[@]}" 2>&1 || code="$?"
+    } >"$work/plan"
+    print_untrusted <"$work/plan"
+    # Plans of other projects or connections are other comments.
+    id="$(printf '%s\0' "${arguments[@]}" | git hash-object --stdin)"
+    {
+        printf '<!-- ingestdeck plan %s -->\n### Ingest plan\n\n' "$id"
         fenced "$work/plan"
     } >"$work/plan.md"
     cat "$work/plan.md" >>"${GITHUB_STEP_SUMMARY:?}"
@@ -97,10 +116,10 @@ plan() {
 # An API key reaches agents only if the settings allow it, which the workflow does by setting one.
 settings() {
     if [ -n "${INPUT_CONFIG:-}" ]; then
-        arguments+=(--config="$INPUT_CONFIG")
+        options+=(--config="$INPUT_CONFIG")
     elif [ -n "${ANTHROPIC_API_KEY:-}" ]; then
         printf '[claude]\npass_env = ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]\nuse_api_billing = true\n' >"$work/config.toml"
-        arguments+=(--config="$work/config.toml")
+        options+=(--config="$work/config.toml")
     fi
 }
 
@@ -109,37 +128,58 @@ tapes() {
         { grep -E '/runs/[0-9a-f-]{36}/tape\.jsonl$' || true; } | sort
 }
 
+git_project() { git -C "$INPUT_PROJECT_DIR" "$@"; }
+
 run() {
-    local arguments connections code=0 tape
+    local arguments options=() code=0 tape head ref=HEAD before after
     common_arguments
     settings
-    [ -z "${INPUT_MODEL:-}" ] || arguments+=(--model="$INPUT_MODEL")
-    [ -z "${INPUT_CONCURRENCY:-}" ] || arguments+=(--concurrency="$INPUT_CONCURRENCY")
-    [ -z "${INPUT_STEP_BUDGET:-}" ] || arguments+=(--step-budget="$INPUT_STEP_BUDGET")
-    [ -z "${INPUT_MAX_COST:-}" ] || arguments+=(--max-run-budget-usd="$INPUT_MAX_COST")
-    [ -z "${INPUT_MAX_UNIT_COST:-}" ] || arguments+=(--max-budget-usd="$INPUT_MAX_UNIT_COST")
-    [ -z "${INPUT_BRANCH:-}" ] || arguments+=(--branch="$INPUT_BRANCH")
+    [ -z "${INPUT_MODEL:-}" ] || options+=(--model="$INPUT_MODEL")
+    [ -z "${INPUT_CONCURRENCY:-}" ] || options+=(--concurrency="$INPUT_CONCURRENCY")
+    [ -z "${INPUT_STEP_BUDGET:-}" ] || options+=(--step-budget="$INPUT_STEP_BUDGET")
+    [ -z "${INPUT_MAX_COST:-}" ] || options+=(--max-run-budget-usd="$INPUT_MAX_COST")
+    [ -z "${INPUT_MAX_UNIT_COST:-}" ] || options+=(--max-budget-usd="$INPUT_MAX_UNIT_COST")
+    if [ -n "${INPUT_BRANCH:-}" ]; then
+        options+=(--branch="$INPUT_BRANCH")
+        ref="refs/heads/$INPUT_BRANCH"
+    fi
+    head="$(git_project rev-parse --verify --quiet HEAD)" || head=""
+    before="$(git_project rev-parse --verify --quiet "$ref")" || before="$head"
     tapes >"$work/before"
     {
-        PATH="$work/bin:$PATH" ingestdeck run --ui lines "${arguments[@]}" -- ${connections[@]+"${connections[@]}"} 2>&1 || code="$?"
+        PATH="$work/bin:$PATH" ingestdeck run --ui lines --color never ${options[@]+"${options[@]}"} "${arguments[@]}" 2>&1 || code="$?"
         printf '%s' "$code" >"$work/code"
     } | print_untrusted
     printf 'exit-code=%s\n' "$(cat "$work/code")" >>"${GITHUB_OUTPUT:?}"
     # Names of runs are random, so the new one is what was not there before. Without one, nothing was planned.
     tape="$(tapes | comm -13 "$work/before" - | tail -n 1)"
-    [ -z "$tape" ] || printf 'tape=%s\n' "$(realpath "$tape")" >>"$GITHUB_OUTPUT"
+    [ -n "$tape" ] || return 0
+    rm -rf "$work/artifact"
+    mkdir "$work/artifact"
+    cp "$tape" "$work/artifact/"
+    printf 'tape=%s\nartifact=%s\n' "$(realpath "$tape")" "$work/artifact" >>"$GITHUB_OUTPUT"
+    # The commit is on this machine alone, which is about to be deleted.
+    after="$(git_project rev-parse --verify --quiet "$ref")" || after="$before"
+    if [ "$after" != "$before" ]; then
+        git_project bundle create --quiet "$work/artifact/commit.bundle" "$head..$ref"
+        printf 'commit=%s\n' "$after" >>"$GITHUB_OUTPUT"
+        "$work/bin/ingestdeck" report --format md "$tape" >"$work/report.md"
+        shortened "$work/report.md" >"$work/artifact/pull-request.md"
+    fi
 }
 
 comment() {
-    local path="repos/${GITHUB_REPOSITORY:?}/issues/${PULL_REQUEST:?}/comments" id
+    local comments="repos/${GITHUB_REPOSITORY:?}/issues/${PULL_REQUEST:?}/comments" marker ids path method=POST
+    marker="$(head -n 1 "$work/plan.md")"
     # A token of a pull request from a fork can read only; the summary has the plan, too.
-    id="$(gh api --paginate "$path" \
-        --jq '.[] | select(.user.type == "Bot" and (.body | startswith("<!-- ingestdeck plan -->"))) | .id' | head -n 1)" || id=""
-    if [ -n "$id" ]; then
-        gh api --silent --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$id" -F "body=@$work/plan.md"
-    else
-        gh api --silent --method POST "$path" -F "body=@$work/plan.md"
-    fi || printf '::warning title=ingestdeck::the plan could not be written as a comment; it is in the summary\n'
+    if ids="$(gh api --paginate "$comments" --jq ".[] | select(.user.type == \"Bot\" and (.body | startswith(\"$marker\"))) | .id")"; then
+        path="$comments"
+        if [ -n "$ids" ]; then
+            method=PATCH path="repos/$GITHUB_REPOSITORY/issues/comments/${ids%%$'\n'*}"
+        fi
+        ! gh api --silent --method "$method" "$path" -F "body=@$work/plan.md" || return 0
+    fi
+    printf '::warning title=ingestdeck::the plan could not be written as a comment; it is in the summary\n'
 }
 
 report() {
