@@ -128,10 +128,14 @@ tapes() {
         { grep -E '/runs/[0-9a-f-]{36}/tape\.jsonl$' || true; } | sort
 }
 
-git_project() { git -C "$INPUT_PROJECT_DIR" "$@"; }
+# The commit at a name of the project; empty without one.
+commit_at() { git -C "$INPUT_PROJECT_DIR" rev-parse --verify --quiet "$1^{commit}" || true; }
+
+# Where `run` commits.
+target() { printf '%s' "${INPUT_BRANCH:+refs/heads/}${INPUT_BRANCH:-HEAD}"; }
 
 run() {
-    local arguments options=() code=0 tape head ref=HEAD before after
+    local arguments options=() code=0
     common_arguments
     settings
     [ -z "${INPUT_MODEL:-}" ] || options+=(--model="$INPUT_MODEL")
@@ -139,29 +143,32 @@ run() {
     [ -z "${INPUT_STEP_BUDGET:-}" ] || options+=(--step-budget="$INPUT_STEP_BUDGET")
     [ -z "${INPUT_MAX_COST:-}" ] || options+=(--max-run-budget-usd="$INPUT_MAX_COST")
     [ -z "${INPUT_MAX_UNIT_COST:-}" ] || options+=(--max-budget-usd="$INPUT_MAX_UNIT_COST")
-    if [ -n "${INPUT_BRANCH:-}" ]; then
-        options+=(--branch="$INPUT_BRANCH")
-        ref="refs/heads/$INPUT_BRANCH"
-    fi
-    head="$(git_project rev-parse --verify --quiet HEAD)" || head=""
-    before="$(git_project rev-parse --verify --quiet "$ref")" || before="$head"
-    tapes >"$work/before"
+    [ -z "${INPUT_BRANCH:-}" ] || options+=(--branch="$INPUT_BRANCH")
+    commit_at HEAD >"$work/head"
+    commit_at "$(target)" >"$work/target"
+    tapes >"$work/tapes"
     {
         PATH="$work/bin:$PATH" ingestdeck run --ui lines --color never ${options[@]+"${options[@]}"} "${arguments[@]}" 2>&1 || code="$?"
         printf '%s' "$code" >"$work/code"
     } | print_untrusted
     printf 'exit-code=%s\n' "$(cat "$work/code")" >>"${GITHUB_OUTPUT:?}"
+}
+
+# Collects what a run left on this machine, which is about to be deleted. Also after a run that was cancelled.
+keep() {
+    local tape head before after
+    [ -f "$work/tapes" ] || return 0
     # Names of runs are random, so the new one is what was not there before. Without one, nothing was planned.
-    tape="$(tapes | comm -13 "$work/before" - | tail -n 1)"
+    tape="$(tapes | comm -13 "$work/tapes" - | tail -n 1)"
+    rm -rf "$work/tapes" "$work/artifact"
     [ -n "$tape" ] || return 0
-    rm -rf "$work/artifact"
     mkdir "$work/artifact"
     cp "$tape" "$work/artifact/"
-    printf 'tape=%s\nartifact=%s\n' "$(realpath "$tape")" "$work/artifact" >>"$GITHUB_OUTPUT"
-    # The commit is on this machine alone, which is about to be deleted.
-    after="$(git_project rev-parse --verify --quiet "$ref")" || after="$before"
-    if [ "$after" != "$before" ]; then
-        git_project bundle create --quiet "$work/artifact/commit.bundle" "$head..$ref"
+    printf 'tape=%s\nartifact=%s\n' "$(realpath "$tape")" "$work/artifact" >>"${GITHUB_OUTPUT:?}"
+    # A branch that did not exist began at HEAD.
+    head="$(cat "$work/head")" before="$(cat "$work/target")" after="$(commit_at "$(target)")"
+    if [ -n "$after" ] && [ "$after" != "${before:-$head}" ]; then
+        git -C "$INPUT_PROJECT_DIR" bundle create --quiet "$work/artifact/commit.bundle" "$head..$(target)"
         printf 'commit=%s\n' "$after" >>"$GITHUB_OUTPUT"
         "$work/bin/ingestdeck" report --format md "$tape" >"$work/report.md"
         shortened "$work/report.md" >"$work/artifact/pull-request.md"
@@ -196,6 +203,6 @@ result() {
 }
 
 case "${1:-}" in
-    install | plan | run | comment | report | result) "$1" ;;
+    install | plan | run | keep | comment | report | result) "$1" ;;
     *) fail "invalid step \`${1:-}\`" ;;
 esac
