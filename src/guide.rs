@@ -42,6 +42,7 @@ macro_rules! pages {
 }
 
 pages! {
+    install = "install",
     ingest = "ingest",
     warehouse = "warehouse",
     resume = "resume",
