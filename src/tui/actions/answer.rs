@@ -51,6 +51,15 @@ pub(crate) fn deny_hint(model: &ScreenModel, run_view: &RunView) -> Option<&'sta
     })
 }
 
+/// What submitting the reason of a denial does.
+pub(crate) fn deny_word(run_view: &RunView, id: &CallId) -> &'static str {
+    match find(run_view, id).map(|call| &*call.tool) {
+        Some(ELICITATION | QUESTION_TOOL) => "decline",
+        Some(PLAN_TOOL) => "refuse",
+        _ => "deny",
+    }
+}
+
 /// What the line for the reason of a denial begins with.
 pub(crate) fn deny_prompt(run_view: &RunView, id: &CallId) -> &'static str {
     match find(run_view, id).map(|call| &*call.tool) {

@@ -81,7 +81,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "accept the text",
         accept,
     )
-    .scope(ActionScope::Typing),
+    .scope(ActionScope::Typing)
+    .special_hint(accept_hint),
     effects(
         UserAction::Complete,
         "complete",
@@ -269,6 +270,24 @@ fn next_field<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
     }
 }
 
+/// What Enter does with the typed text.
+fn accept_hint(model: &ScreenModel, run_view: &RunView) -> Option<&'static str> {
+    match &model.dialogs.line_input.as_ref()?.purpose {
+        InputPurpose::Reject(_) => Some("reject"),
+        InputPurpose::SendBack(_) => Some("send back"),
+        InputPurpose::Say(_) => Some("send"),
+        InputPurpose::Bookmark(_) => Some("save"),
+        purpose @ (InputPurpose::Deny(_) | InputPurpose::DenyNext(_)) => {
+            let call = hold::denied_call(run_view, purpose);
+            Some(call.map_or("deny", |call| answer::deny_word(run_view, &call)))
+        }
+        InputPurpose::Search
+        | InputPurpose::Command
+        | InputPurpose::FilterUnits
+        | InputPurpose::OpenPath => None,
+    }
+}
+
 /// Submits the typed text.
 fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(LineInput { text, purpose }) = model.dialogs.line_input.take() else {
@@ -276,7 +295,16 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     };
     match purpose {
         InputPurpose::Search => return find::accept(model, run_view, text),
-        InputPurpose::Deny(call) => return answer::deny(model, run_view, call, text),
+        InputPurpose::Deny(_) | InputPurpose::DenyNext(_) => {
+            return match (hold::denied_call(run_view, &purpose), purpose) {
+                (Some(call), _) => answer::deny(model, run_view, call, text),
+                (None, InputPurpose::DenyNext(unit)) => {
+                    hold::deny_nothing(model, unit, text);
+                    Vec::new()
+                }
+                (None, _) => Vec::new(),
+            };
+        }
         InputPurpose::Say(unit) => return hold::say(model, run_view, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::OpenPath => return home::open_path(&text),

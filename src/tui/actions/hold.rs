@@ -54,11 +54,26 @@ pub(crate) fn is_held(model: &ScreenModel, run_view: &RunView) -> Availability {
 }
 
 pub(crate) fn has_pending_approval(model: &ScreenModel, run_view: &RunView) -> Availability {
-    require(waiting(model, run_view).is_some())
+    match (waiting(model, run_view), subject(model, run_view)) {
+        (Some(_), _) => Ok(()),
+        (None, Some(unit)) if unit.is_held() => Err(Unavailable::because(no_held_call(&unit.key))),
+        (None, _) => Err(Unavailable::NoEffect),
+    }
+}
+
+/// A reason can be typed before the next call of a held unit.
+pub(crate) fn can_deny(model: &ScreenModel, run_view: &RunView) -> Availability {
+    let can = |unit: &UnitState| unit.is_held() || unit.oldest_held_call().is_some();
+    require(subject(model, run_view).is_some_and(can))
+}
+
+fn no_held_call(unit: &UnitKey) -> String {
+    format!("no call of {unit} is held yet")
 }
 
 /// A call that asks for an answer is not edited.
 pub(crate) fn can_edit(model: &ScreenModel, run_view: &RunView) -> Availability {
+    has_pending_approval(model, run_view)?;
     match waiting(model, run_view) {
         None => Err(Unavailable::NoEffect),
         Some((_, call)) if takes_answer(&call.tool) => Err(Unavailable::because(
@@ -180,11 +195,38 @@ pub(crate) fn edit(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 pub(crate) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
-    if let Some((unit, call)) = waiting(model, run_view) {
-        model.units_view.follows_work = false;
-        let call = call_id(unit, call);
-        model.dialogs.ask_text(InputPurpose::Deny(call));
+    let Some(unit) = subject(model, run_view) else {
+        return;
+    };
+    let purpose = match unit.oldest_held_call() {
+        Some(call) => InputPurpose::Deny(call_id(unit, call)),
+        None => InputPurpose::DenyNext(unit.key.clone()),
+    };
+    model.units_view.follows_work = false;
+    model.dialogs.ask_text(purpose);
+}
+
+/// The call that the typed reason denies: of a held unit, the oldest one by now.
+pub(crate) fn denied_call(run_view: &RunView, purpose: &InputPurpose) -> Option<CallId> {
+    match purpose {
+        InputPurpose::Deny(call) => Some(call.clone()),
+        InputPurpose::DenyNext(key) => {
+            let unit = run_view.state.units.iter().find(|unit| unit.key == *key)?;
+            Some(call_id(unit, unit.oldest_held_call()?))
+        }
+        _ => None,
     }
+}
+
+/// Keeps the reason of a denial that was submitted before there was a call.
+pub(crate) fn deny_nothing(model: &mut ScreenModel, unit: UnitKey, reason: String) {
+    let refusal = format!("{}; nothing was denied", no_held_call(&unit));
+    let written = WrittenText {
+        purpose: TextPurpose::Denial(unit),
+        text: reason,
+    };
+    let text = model.dialogs.refused(&refusal, Some(written));
+    model.toasts.show(text);
 }
 
 /// Submits the reason of a denial.
@@ -335,6 +377,10 @@ pub(crate) fn ended_subject(
                 .then(|| format!("{key} no longer runs"))
         }
         InputPurpose::Deny(call) => (!is_waiting(run_view, call)).then(|| CALL_IS_OVER.to_owned()),
+        InputPurpose::DenyNext(key) => {
+            let unit = run_view.state.units.iter().find(|unit| unit.key == *key)?;
+            (unit.status.is_finished()).then(|| format!("{key} no longer runs"))
+        }
         InputPurpose::Reject(_) | InputPurpose::SendBack(_) => run_view
             .state
             .publication

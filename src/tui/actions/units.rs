@@ -204,7 +204,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     )
     .scope(ActionScope::Held)
     .special_hint(answer::deny_hint)
-    .when(hold::has_pending_approval),
+    .when(hold::can_deny),
     change(
         UserAction::NextFailure,
         "next-failure",

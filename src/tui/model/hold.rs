@@ -55,6 +55,8 @@ pub(crate) enum InputPurpose {
     Search,
     /// Reason for denying a call.
     Deny(CallId),
+    /// Reason for denying the next call of a held unit.
+    DenyNext(UnitKey),
     /// A command of the command line.
     Command,
     /// Text that listed units contain.

@@ -31,6 +31,7 @@ impl TextPurpose {
         Some(match purpose {
             InputPurpose::Say(unit) => Self::Message(unit.clone()),
             InputPurpose::Deny(call) => Self::Denial(call.unit.clone()),
+            InputPurpose::DenyNext(unit) => Self::Denial(unit.clone()),
             InputPurpose::SendBack(target) => Self::SendBack(target.path.clone()),
             InputPurpose::Reject(target) => Self::Rejection(target.path.clone()),
             InputPurpose::Search

@@ -35,8 +35,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
                 );
             }
             InputPurpose::Search => pen.put(StyleRole::Key, "/"),
-            InputPurpose::Deny(call) => {
-                pen.put(StyleRole::Key, answer::deny_prompt(scene.run_view, call))
+            purpose @ (InputPurpose::Deny(_) | InputPurpose::DenyNext(_)) => {
+                let call = hold::denied_call(scene.run_view, purpose);
+                let prompt = call.map_or("deny the next call because: ", |call| {
+                    answer::deny_prompt(scene.run_view, &call)
+                });
+                pen.put(StyleRole::Key, prompt)
             }
             InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),

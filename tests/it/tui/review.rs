@@ -169,6 +169,8 @@ fn keys_decide_about_the_selected_change() {
     let source = "semantic-layer/shop/orders.yaml";
     assert_eq!(sent("y"), [order(source, None, ReviewVerdict::Accept)]);
     assert_eq!(sent("X"), [], "it asks for a reason");
+    let typed = live(&waiting(three_files()), "X", (120, 36)).0.text();
+    assert!(typed.contains("Enter reject"), "{typed}");
     assert_eq!(
         sent("X<enter>"),
         [order(source, None, ReviewVerdict::Reject)]
