@@ -70,6 +70,26 @@ impl ScrollList {
         self.select(self.selected.clamp(self.offset.min(last), last), len);
     }
 
+    /// Like `clamp`, but new rows move a selection that follows only to the last row that `passes`.
+    pub(crate) fn clamp_to_last(
+        &mut self,
+        len: usize,
+        height: usize,
+        passes: impl Fn(usize) -> bool,
+    ) {
+        let (follow, seen) = (self.follow, self.seen);
+        let selected = self.selected;
+        self.clamp(len, height);
+        if follow && len > 0 {
+            self.selected = match len == seen {
+                true => selected.min(len - 1),
+                false => (0..len).rev().find(|row| passes(*row)).unwrap_or(len - 1),
+            };
+            // The rows after the selection remain visible.
+            self.offset = scrolled(len, self.selected, len, height);
+        }
+    }
+
     /// Brings selection and offset into range.
     pub(crate) fn clamp(&mut self, len: usize, height: usize) {
         if self.follow {
@@ -114,6 +134,22 @@ mod tests {
             (list.selected, list.new_rows(47), list.follow),
             (46, 0, true)
         );
+    }
+
+    #[test]
+    fn new_rows_move_a_following_selection_to_those_that_pass() {
+        let mut list = ScrollList::following();
+        list.clamp_to_last(6, 3, |row| row < 4);
+        assert_eq!((list.selected, list.offset), (3, 3));
+        list.clamp_to_last(7, 3, |row| row < 4);
+        assert_eq!((list.selected, list.offset, list.follow), (3, 3, true));
+        list.end(7);
+        list.clamp_to_last(7, 3, |row| row < 4);
+        assert_eq!(list.selected, 6, "the user chose the end");
+        list.clamp_to_last(8, 3, |row| row == 7);
+        assert_eq!((list.selected, list.offset), (7, 5));
+        list.clamp_to_last(2, 3, |_| false);
+        assert_eq!((list.selected, list.offset), (1, 0));
     }
 
     #[test]

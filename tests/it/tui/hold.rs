@@ -1094,3 +1094,54 @@ fn arguments_sent_without_a_change_allow_the_call() {
         );
     }
 }
+
+/// A unit that is held, and whose next call has not come.
+fn held_early() -> TapeFixture {
+    let mut tape = running();
+    tape.note(Some(("dbt-all", 1)), &Note::HoldRequested)
+        .wait(800);
+    tape
+}
+
+#[test]
+fn reason_typed_before_a_call_waits_reaches_no_key() {
+    let nothing = "no call of dbt-all is held yet";
+    let (script, given) = live(
+        &held_early(),
+        options(),
+        ScriptedHost::new("dnot<space>this<enter>", SIZE),
+    );
+    let text = script.text();
+    assert!(
+        given.is_empty() && text.contains(&format!("{nothing}; nothing was denied")),
+        "{given:?}\n{text}"
+    );
+    let again = screen(&held_early(), "dnot<space>this<enter>d", SIZE);
+    assert!(
+        again.contains("deny the next call because: not this"),
+        "{again}"
+    );
+    for keys in ["s", "e"] {
+        let text = screen(&held_early(), keys, SIZE);
+        assert!(text.contains(nothing), "{keys}\n{text}");
+    }
+    let (_, given) = grown(&held_early(), &held(), ("dnot<space>this", "<enter>"), SIZE);
+    let denied = RunCommand::Decide {
+        unit: "dbt-all".into(),
+        call: Some("t2".into()),
+        decision: UserDecision::Deny("not this".into()),
+    };
+    assert_eq!(given, [denied]);
+}
+
+#[test]
+fn following_selection_stays_on_the_allowed_call() {
+    let result = "Wiki page `revenue` created.";
+    let mut after = decided(CallDecision::Allowed, None, None);
+    after.wait(100).result("dbt-all", 1, "t2", result, false);
+    let (text, _) = grown(&held(), &after, ("i", ""), SIZE);
+    assert!(
+        text.contains(result) && !text.contains("call_decided"),
+        "{text}"
+    );
+}

@@ -13,7 +13,7 @@ use crate::{
     model::ScrollList,
 };
 use ingestdeck_core::{
-    run::state::{AttemptId, AttemptState, RunView, StreamRow},
+    run::state::{AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow},
     tape::UnitKey,
 };
 
@@ -246,7 +246,15 @@ impl InspectPage {
             .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
         let height = |area: Option<Rect>| area.map_or(1, |area| usize::from(area.height));
         let before = self.actions.selected;
-        self.actions.clamp(len, height(areas.actions));
+        let rows = self.rows(run_view);
+        // A person reads calls, texts, results and failures, not what else is noted about them.
+        let is_read = |row: usize| {
+            rows.get(row).is_some_and(|row| {
+                row.kind != RowKind::Note || row.end(run_view.state.entries) == RowOutcome::Failed
+            })
+        };
+        self.actions
+            .clamp_to_last(len, height(areas.actions), is_read);
         if self.actions.selected != before && self.panel == InspectPanel::Actions {
             self.restart();
         }
