@@ -72,11 +72,11 @@ pub(crate) fn verdict_lines(
         _ => String::new(),
     };
     let reason = with_outcome(word, &format!("{}{calls}", text::one_row(&reason, 600)));
-    let remedy = verdict
-        .remedy
-        .as_deref()
-        .map(|remedy| text::one_row(remedy, 300))
-        .unwrap_or_default();
+    let remedy = match (&attempt.delivery.next, &verdict.remedy) {
+        (Some(next), _) => next.to_string(),
+        (None, Some(remedy)) => text::one_row(remedy, 300),
+        (None, None) => String::new(),
+    };
     let wrapped_remedy = |most| {
         if remedy.is_empty() {
             Vec::new()
@@ -98,7 +98,7 @@ pub(crate) fn verdict_lines(
 }
 
 /// At most `most` rows of `text`; the last one ends in `…` if the text continues.
-fn wrap_with_ellipsis(text: &str, columns: usize, most: usize) -> Vec<String> {
+pub(crate) fn wrap_with_ellipsis(text: &str, columns: usize, most: usize) -> Vec<String> {
     let mut rows = text::wrap_at_most(text, columns, most + 1);
     if rows.len() > most {
         rows.truncate(most);

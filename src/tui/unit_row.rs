@@ -214,7 +214,9 @@ pub(crate) fn why(
     let doing = if label.is_empty() { "starting" } else { label };
     match (unit.status, &unit.hold_mode) {
         (UnitStatus::Queued | UnitStatus::NotStarted | UnitStatus::Reused, _) => {
-            (StyleRole::Dim, planned())
+            let next = attempt.and_then(|attempt| attempt.delivery.next);
+            let text = next.map_or_else(planned, |next| next.to_string());
+            (StyleRole::Dim, text)
         }
         (UnitStatus::Waiting, _) => (role, text::one_row(&state.failure_reason(unit), 300)),
         (UnitStatus::Running, HoldMode::EachCall) => (

@@ -11,7 +11,7 @@ mod tasks;
 mod token_counts;
 mod workers;
 
-use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
+use std::{collections::BTreeMap, fmt, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -508,7 +508,27 @@ impl LiveActivity {
     }
 }
 
-/// What an attempt produced, and whether it reached the project.
+/// An attempt that a person requested and that has not started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestedAttempt {
+    /// Its number.
+    pub number: u32,
+    /// True if the model receives feedback.
+    pub has_feedback: bool,
+}
+
+impl fmt::Display for RequestedAttempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let feedback = if self.has_feedback {
+            ", with feedback"
+        } else {
+            ""
+        };
+        write!(f, "retry {} waits{feedback}", self.number)
+    }
+}
+
+/// What an attempt produced, whether it reached the project, and the attempt that follows it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptDelivery {
     /// Files that it published to the project.
@@ -522,6 +542,8 @@ pub struct AttemptDelivery {
     pub is_saved: bool,
     /// The output that was recorded with its verdict.
     pub output: Option<Arc<AttemptOutput>>,
+    /// The next attempt, from its request until its start.
+    pub next: Option<RequestedAttempt>,
 }
 
 impl AttemptState {

@@ -5,13 +5,17 @@ use crate::{
     effect::ScreenEffect,
     model::{AmendForm, TextPurpose, WrittenText},
     page::ScreenModel,
+    theme::{StyleRole, status_role},
 };
 use ingestdeck_core::{
     control::RunCommand,
     diagnostic::Diagnostic as _,
-    run::state::{RunView, UnitState},
+    run::{
+        note_sentence::with_outcome,
+        state::{RunState, RunView, UnitState},
+    },
     tape::UnitKey,
-    text::pluralize,
+    text::{self, pluralize},
 };
 
 /// Opens the form for the marked units, the group or the unit in view.
@@ -49,6 +53,25 @@ fn refusal(model: &ScreenModel, run_view: &RunView, form: &AmendForm) -> Option<
         .iter()
         .filter_map(find)
         .find_map(|unit| refusal::retry(model, run_view, unit))
+}
+
+/// Why the units of the form need another attempt, and its role; `None` if none of them has failed.
+pub(crate) fn reason(state: &RunState, form: &AmendForm) -> Option<(StyleRole, String)> {
+    let failed: Vec<_> = form
+        .units
+        .iter()
+        .filter_map(|key| state.unit(key))
+        .filter(|unit| unit.status.is_retryable())
+        .collect();
+    let first = failed.first()?;
+    let reason = state.failure_reason(first);
+    let is_same = |unit: &&UnitState| state.failure_reason(unit) == reason;
+    let others = match failed.iter().all(is_same) {
+        true => "",
+        false => "; others for other reasons",
+    };
+    let reason = with_outcome(first.status_text(), &text::one_row(&reason, 600));
+    Some((status_role(first.status), format!("{reason}{others}")))
 }
 
 /// What the form reports: a problem of a field, or that a unit has started meanwhile.

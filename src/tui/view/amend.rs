@@ -12,6 +12,7 @@ use crate::widgets::{RowWriter, pane};
 use crate::{
     actions::amend,
     model::{AmendField, AmendForm},
+    stream_frame::wrap_with_ellipsis,
     theme::StyleRole,
 };
 use ingestdeck_core::text;
@@ -54,17 +55,36 @@ pub(crate) fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &
         .intersection(inside)
     };
 
+    // The feedback has at least two rows.
+    let room = inside.height.saturating_sub(below + 3).min(2);
+    let reason = amend::reason(&scene.run_view.state, form).map(|(role, reason)| {
+        let columns = usize::from(inside.width);
+        (
+            role,
+            wrap_with_ellipsis(&reason, columns, usize::from(room)),
+        )
+    });
+    let mut top = inside.y;
+    for (role, lines) in reason.into_iter().filter(|_| room > 0) {
+        for line in lines {
+            RowWriter::row(scene, buf, row(top)).put(role, &line);
+            top = top.saturating_add(1);
+        }
+    }
     name(
         scene,
         form,
         AmendField::Feedback,
         "feedback: text for the model",
-        row(inside.y),
+        row(top),
         buf,
     );
     let words = Rect {
-        y: inside.y + 1,
-        height: inside.height.saturating_sub(1 + below),
+        y: top.saturating_add(1),
+        height: inside
+            .bottom()
+            .saturating_sub(below)
+            .saturating_sub(top.saturating_add(1)),
         ..inside
     };
     field(scene, &form.feedback, words.intersection(inside), buf);

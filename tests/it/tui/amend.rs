@@ -272,3 +272,49 @@ fn feedback_is_edited_in_another_program() {
         script.text()
     );
 }
+
+#[test]
+fn form_shows_why_the_last_attempt_failed() {
+    let reason = keys("gg").0.text();
+    let reason = reason
+        .lines()
+        .find_map(|line| Some(line.split_once("✗ failed: ")?.1.to_owned()))
+        .unwrap();
+    let start: String = reason.chars().take(30).collect();
+    let text = keys("gge").0.text();
+    let form = text
+        .lines()
+        .skip_while(|line| !line.contains("new attempt at"));
+    let form: Vec<_> = form.take(3).collect();
+    assert!(form[1].contains(start.trim_end()), "{start}\n{text}");
+    assert!(
+        form.iter().any(|line| line.contains("feedback: ")),
+        "{text}"
+    );
+}
+
+#[test]
+fn requested_retry_is_shown_until_it_starts() {
+    let asked = |feedback: Option<&str>| {
+        let mut tape = TapeFixture::new("orbit", false);
+        tape.plan(&["u"]).start("u", 1).wait(500);
+        tape.end("u", 1, 1).wait(100);
+        let amendment = feedback.map(|feedback| Amendment {
+            feedback: Some(feedback.into()),
+            ..Amendment::default()
+        });
+        tape.note(Some(("u", 1)), &Note::RetryRequested { next: 2, amendment });
+        tape
+    };
+    let shown = |tape: &TapeFixture| live(tape, ScriptedHost::new("", SIZE)).0.text();
+    let text = shown(&asked(Some("cite")));
+    let waits = text.matches("retry 2 waits, with feedback").count();
+    assert_eq!(waits, 2, "in the table and in the pane:\n{text}");
+    let text = shown(&asked(None));
+    assert_eq!(text.matches("retry 2 waits").count(), 2, "{text}");
+    assert!(!text.contains("with feedback"), "{text}");
+    let mut started = asked(Some("cite"));
+    started.start("u", 2);
+    let text = live(&started, ScriptedHost::new("A", SIZE)).0.text();
+    assert!(!text.contains("retry 2 waits"), "{text}");
+}

@@ -13,8 +13,8 @@ use crate::{
         activity_mark::ActivityMark,
         schedule_change::{RecordedChange, ScheduleChange},
         state::{
-            HeldCallState, HoldMode, RecordedIsolation, RowOutcome, RunPause, RunView, Throttling,
-            UnitStatus, WorkerWait,
+            HeldCallState, HoldMode, RecordedIsolation, RequestedAttempt, RowOutcome, RunPause,
+            RunView, Throttling, UnitStatus, WorkerWait,
         },
     },
     tape::{
@@ -140,7 +140,7 @@ impl Fold {
                 }
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
-            Note::RetryRequested { .. } => {
+            Note::RetryRequested { next, amendment } => {
                 view.last_change.marks.add(ActivityMark::Retry);
                 if view.state.ended.take().is_some()
                     && let Some(ended) = view
@@ -155,6 +155,14 @@ impl Fold {
                     self.attempt_waiting(view, entry, None, UnitStatus::Queued, emit)
                 {
                     record_change(view, entry, ScheduleChange::RetryRequested { unit });
+                    let attempts = &mut view.state.units[unit as usize].attempts;
+                    if let Some(attempt) = attempts.last_mut() {
+                        let feedback = amendment.as_ref().and_then(|it| it.feedback.as_ref());
+                        attempt.delivery.next = Some(RequestedAttempt {
+                            number: *next,
+                            has_feedback: feedback.is_some(),
+                        });
+                    }
                 }
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
@@ -594,6 +602,7 @@ impl Fold {
         let unit = fold.unit(view);
         unit.retry_at = None;
         unit.status = UnitStatus::Running;
+        super::run_endings::no_longer_requested(unit);
         fold.attempt(view).silent_since = Some(entry.at);
         fold.start_row(view, entry.seq);
         // A message of a person is its own row.
@@ -653,7 +662,9 @@ impl Fold {
         attempt.silent_since = None;
         attempt.verdict = Some(ended.verdict.clone());
         attempt.delivery.output = Some(Arc::new(ended.work.clone()));
-        fold.unit(view).status = status;
+        let unit = fold.unit(view);
+        unit.status = status;
+        super::run_endings::no_longer_requested(unit);
         fold.verdict_row(view, entry.seq, ended.verdict.outcome);
         let attempt = fold.attempt(view);
         emit(SinkEvent::Unit {

@@ -166,6 +166,13 @@ fn has_lost_its_place(unit: &UnitState) -> bool {
     (1..MAX_LOST_ATTEMPTS as usize).contains(&lost)
 }
 
+/// The attempt that a person requested has started, or will not start.
+pub(super) fn no_longer_requested(unit: &mut UnitState) {
+    for attempt in &mut unit.attempts {
+        attempt.delivery.next = None;
+    }
+}
+
 fn set_final_status(
     unit: &mut UnitState,
     status: UnitStatus,
@@ -173,6 +180,7 @@ fn set_final_status(
     emit: &mut dyn FnMut(SinkEvent<'_>),
 ) {
     (unit.status, unit.retry_at) = (status, None);
+    no_longer_requested(unit);
     let attempt = unit.latest();
     let verdict = attempt
         .and_then(|attempt| attempt.verdict.as_ref())
