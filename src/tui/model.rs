@@ -532,8 +532,8 @@ impl SharedModel {
         let moment = run_view.state.version();
         if self.totals.version != Some(moment) {
             self.totals = RunTotals::compute(&run_view.state);
-            self.follow_work(&run_view.state);
             self.units_view.listing.refresh(&run_view.state);
+            self.follow_work(&run_view.state);
         }
         self.forecast
             .refresh(&run_view.state, &self.totals, self.playhead.time);
@@ -643,6 +643,8 @@ impl SharedModel {
             .map(|key| deck.listing.find_group(key).map(UnitGroup::first_rank))
         {
             Some(Some(rank)) => deck.rank = rank,
+            // A heading that was not chosen gives way to its first unit.
+            Some(None) if deck.follows_work => deck.heading = None,
             // The group is gone. The next unit takes its place.
             Some(None) => {
                 deck.heading = None;
@@ -656,7 +658,7 @@ impl SharedModel {
     }
 
     /// Until the user selects a unit, selects the first unit that has a pending approval, is silent, runs, will run
-    /// again, or needs a person for another reason, in this order.
+    /// again, or needs a person for another reason, in this order. Of units that failed for one reason, the heading.
     ///
     /// Depends only on `state`, so the same moment always has the same selection.
     fn follow_work(&mut self, state: &RunState) {
@@ -673,6 +675,16 @@ impl SharedModel {
             .or_else(|| first(is_failure))
             .or_else(|| first(|status| status.need() == UnitNeed::Person))
             .unwrap_or(0);
+        let has_ended_badly = |unit: &UnitState| {
+            unit.status.need() == UnitNeed::Person && !unit.status.is_in_flight()
+        };
+        let listing = &self.units_view.listing;
+        let cause = listing
+            .first_cause()
+            .filter(|_| state.units.get(place).is_some_and(has_ended_badly));
+        let first_of_cause = cause.and_then(|cause| listing.units_of(cause).first().copied());
+        let place = first_of_cause.unwrap_or(place);
+        self.units_view.heading = cause.map(|cause| cause.key.clone());
         if place != self.units_view.unit {
             self.units_view.unit = place;
             self.units_view.attempt = None;

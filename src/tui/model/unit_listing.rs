@@ -726,6 +726,14 @@ impl UnitListing {
         self.groups.iter().rfind(is_of)
     }
 
+    /// The cause whose heading is the first line of the units that need a person.
+    pub(crate) fn first_cause(&self) -> Option<&UnitGroup> {
+        let place = self.groups.iter().position(UnitGroup::is_cause)?;
+        let (above, cause) = (&self.groups[place.checked_sub(1)?], &self.groups[place]);
+        let is_first = above.rank == cause.rank && self.shown_units(above, false) > 0;
+        is_first.then_some(cause)
+    }
+
     /// The group with a key, if it has a heading now.
     pub(crate) fn find_group(&self, key: &GroupKey) -> Option<&UnitGroup> {
         self.groups.iter().find(|group| group.key == *key)

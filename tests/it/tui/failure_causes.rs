@@ -307,3 +307,39 @@ fn rows_of_a_group_do_not_repeat_its_heading() {
         assert!(units.iter().all(|unit| text.contains(unit)), "{text}");
     }
 }
+
+#[test]
+fn untried_units_of_an_interrupted_run_are_counted() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a", "b", "c"]).start("a", 1).wait(500);
+    tape.end("a", 1, 0);
+    let (script, _) = play(
+        tape.timeline(),
+        None,
+        options(),
+        ScriptedHost::new("C", SIZE),
+    );
+    let text = script.text();
+    assert!(text.contains("nothing failed; 2 untried"), "{text}");
+}
+
+#[test]
+fn selection_starts_on_the_cause_of_many_failures() {
+    let mut tape = TapeFixture::new("orbit", false);
+    let units: Vec<String> = (0..12).map(|unit| format!("page-{unit}")).collect();
+    tape.plan(&units);
+    for unit in &units {
+        tape.start(unit, 1).wait(100);
+        tape.call(
+            unit,
+            1,
+            &format!("t-{unit}"),
+            "wiki_write",
+            &json!({"key": unit}),
+        );
+        tape.result(unit, 1, &format!("t-{unit}"), "page has no title", true);
+        tape.end(unit, 1, 1).wait(20);
+    }
+    let text = live(&tape, ScriptedHost::new("e", (80, 24))).0.text();
+    assert!(text.contains("new attempts at 12 units"), "{text}");
+}

@@ -13,7 +13,10 @@ use crate::{
     theme::{StyleRole, status_role},
 };
 use ingestdeck_core::{
-    run::{run_forecast::AdapterForecast, state::UnitStatus},
+    run::{
+        run_forecast::AdapterForecast,
+        state::{UnitState, UnitStatus},
+    },
     text::{self, dollars, pluralize},
 };
 
@@ -160,18 +163,23 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
         )];
     }
     if forecast.units == 0 {
-        let failed = scene
-            .run_view
-            .state
-            .units
-            .iter()
-            .any(|unit| unit.status.is_retryable());
-        let text = match (failed, scene.model.connection.accepts_commands()) {
-            (false, _) => "no work remains",
-            (true, true) => "nothing is queued; unfinished units can be retried",
-            (true, false) => "nothing is queued",
+        let units = &scene.run_view.state.units;
+        let failed = units.iter().any(|unit| unit.status.is_retryable());
+        let untried = |unit: &&UnitState| unit.status == UnitStatus::NotStarted;
+        let untried = match units.iter().filter(untried).count() {
+            0 => String::new(),
+            count => format!("; {count} untried"),
         };
-        return vec![(StyleRole::Dim, text.to_owned())];
+        let can_retry = scene.model.connection.accepts_commands();
+        let text = match (failed, untried.as_str()) {
+            (false, "") => "no work remains".to_owned(),
+            (false, _) => format!("nothing failed{untried}"),
+            (true, _) if can_retry => {
+                format!("nothing is queued{untried}; unfinished units can be retried")
+            }
+            (true, _) => format!("nothing is queued{untried}"),
+        };
+        return vec![(StyleRole::Dim, text)];
     }
     let mut first = format!(
         "{} left: cost {}, done in {}, concurrency {}",
