@@ -92,6 +92,7 @@ impl Page for UnitsPage {
                     ScrollUp,
                     NextAttempt,
                     NextMatch,
+                    NextFailure,
                     PreviousFailure,
                     Bookmark,
                     Bookmarks,
@@ -104,6 +105,10 @@ impl Page for UnitsPage {
         (
             self.name(),
             &[
+                NextFailure,
+                PreviousFailure,
+                Down,
+                Up,
                 RetryFailed,
                 Causes,
                 Read,
@@ -114,7 +119,6 @@ impl Page for UnitsPage {
                 NextAttempt,
                 ScrollDown,
                 ScrollUp,
-                PreviousFailure,
                 FilterText,
                 Sort,
                 Reverse,
@@ -213,6 +217,11 @@ impl Page for UnitsPage {
             let len = listing.listed_count();
             // From a heading, the first unit of its group is the next one.
             let from = match model.heading() {
+                // The summary shows no selection, so the first problem is the next one.
+                _ if model.shows_results(run_view) => match forward {
+                    true => len.saturating_sub(1),
+                    false => 0,
+                },
                 Some(_) if forward => {
                     let before = model.unit_rank().checked_sub(1);
                     before.unwrap_or(len.saturating_sub(1))

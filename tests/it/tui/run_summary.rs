@@ -73,3 +73,17 @@ fn other_records_open_without_a_summary() {
         "{killed}"
     );
 }
+
+#[test]
+fn first_problem_of_the_summary_is_the_first_one() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a", "b", "c"]);
+    for (unit, failures) in [("a", 1), ("b", 1), ("c", 0)] {
+        tape.start(unit, 1).wait(500).end(unit, 1, failures);
+    }
+    tape.run_ended(1, 2);
+    for (keys, place) in [("]", "1/3"), ("]]", "2/3"), ("[", "2/3")] {
+        let text = opened(&tape, keys, (120, 36)).0;
+        assert!(text.contains(&format!("· {place} ")), "{keys}\n{text}");
+    }
+}

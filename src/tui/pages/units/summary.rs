@@ -5,6 +5,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::{
     action::UserAction,
+    actions::rerun::unit_refusal,
     forecast_text::forecast_words,
     model::{outcome_word, short_date_time},
     page::DrawContext,
@@ -83,7 +84,10 @@ fn cause(scene: &DrawContext<'_>, group: &FailureGroup, area: Rect, buf: &mut Bu
     pen.cell(status_role(status), glyphs.status(status), 2);
     pen.cell_right(StyleRole::Strong, &group.units.len().to_string(), 4);
     pen.skip(2);
-    let remedy = group.remedy.as_deref().unwrap_or_default();
+    // A remedy needs another attempt.
+    let can_retry = first.is_some_and(|unit| unit_refusal(scene.run_view, unit).is_none());
+    let remedy = group.remedy.as_deref().filter(|_| can_retry);
+    let remedy = remedy.unwrap_or_default();
     let width = match remedy {
         "" => pen.room(),
         _ => pen.room() / 2,
