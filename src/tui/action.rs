@@ -3,8 +3,6 @@
 //! It must not know what an action does; [`super::actions`] has one value for each with its hint, help, availability and
 //! effect.
 
-use super::legend;
-
 /// Where an action is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ActionScope {
@@ -237,15 +235,4 @@ impl UserAction {
                 | Interrupt
         )
     }
-}
-
-/// Preferred columns of a line of the help.
-const HELP_COLUMNS: u16 = 58;
-
-/// Number of columns of the help at this width, and the rows of each: `above`, the actions, a heading and an empty row for
-/// each group, and the legend.
-pub(crate) fn help_size(width: u16, above: usize) -> (u16, usize) {
-    let columns = (width / HELP_COLUMNS).clamp(1, 3);
-    let lines = above + UserAction::COUNT + 2 * HelpGroup::COUNT - 1 + legend::LINES;
-    (columns, lines.div_ceil(usize::from(columns)))
 }

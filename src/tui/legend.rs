@@ -64,6 +64,3 @@ pub(crate) const COLUMNS: [(&str, &str); 7] = [
     ("TIME", "of the last attempt"),
     ("IDLE", "time since the last output"),
 ];
-
-/// Number of lines of the legend: three headings, each after an empty line, and the bookmark.
-pub(crate) const LINES: usize = 7 + UNITS.len() + ACTIONS.len() + COLUMNS.len();

@@ -3,15 +3,18 @@
 use ratatui::{buffer::Buffer, layout::Position};
 
 use crate::{
-    action::{ActionScope, UserAction, help_size},
+    action::{ActionScope, UserAction},
     effect::{ExportRequest, ExportTool, PagerContent},
-    layout::ScreenLayout,
+    layout::{self, ScreenLayout},
     model::SharedModel,
     page::{DrawContext, Page, acts_on_unit},
 };
 use ingestdeck_core::run::state::RunView;
 
 mod view;
+
+/// Preferred columns of a line of the help.
+const HELP_COLUMNS: u16 = 58;
 
 #[derive(Clone, Debug)]
 pub(crate) struct HelpPage {
@@ -40,13 +43,11 @@ impl HelpPage {
         !std::mem::replace(&mut self.is_complete, true)
     }
 
-    /// Number of columns of the help at this width, and their rows: the section of the page after its heading, with an
-    /// empty row below, and the sections of all actions and signs or the key that shows them.
-    fn size(&self, width: u16) -> (u16, usize) {
-        let above = self.actions.len() + 2;
+    /// Number of columns of the help at this width.
+    fn columns(&self, width: u16) -> u16 {
         match self.is_complete {
-            true => help_size(width, above),
-            false => (1, above + 1),
+            true => (width / HELP_COLUMNS).clamp(1, 3),
+            false => 1,
         }
     }
 }
@@ -85,8 +86,11 @@ impl Page for HelpPage {
         false
     }
 
-    fn refresh(&mut self, _: &mut SharedModel, _: &RunView, plan: &ScreenLayout) {
-        let lines = self.size(plan.body.width).1;
+    fn refresh(&mut self, model: &mut SharedModel, _: &RunView, plan: &ScreenLayout) {
+        let columns = self.columns(plan.body.width);
+        let width = layout::inner(plan.body).width / columns;
+        let lines = view::lines(self, &model.keymap, width).len();
+        let lines = lines.div_ceil(usize::from(columns));
         let height = usize::from(plan.body_rows());
         self.offset = self.offset.min(lines.saturating_sub(height));
     }

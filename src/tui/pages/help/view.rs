@@ -11,72 +11,95 @@ use crate::{
     action::UserAction,
     keymap::Keymap,
     legend,
-    theme::{GlyphSet, StyleRole, row_role, status_role},
+    theme::{StyleRole, row_role, status_role},
+};
+use ingestdeck_core::{
+    run::state::{RowKind, RowOutcome, UnitStatus},
+    text,
 };
 
-enum HelpLine {
+/// Columns of the keys and signs, and those before a description.
+const LEFT: usize = 15;
+const INDENT: usize = 2 + LEFT + 1;
+
+#[derive(Clone)]
+pub(super) enum HelpLine {
     Empty,
     Heading(Cow<'static, str>),
-    Sign(StyleRole, &'static str, &'static str),
-    Key(String, &'static str),
+    Described(LeftCell, String),
+}
+
+/// What is described.
+#[derive(Clone)]
+pub(super) enum LeftCell {
+    /// Nothing: the description of the line above continues.
+    Nothing,
+    Keys(String),
+    Unit(UnitStatus),
+    Action(RowKind, RowOutcome),
+    Bookmark,
+    Column(&'static str),
 }
 
 /// What the signs and columns mean.
-fn legend(glyphs: &GlyphSet) -> impl Iterator<Item = HelpLine> {
-    let section = |title| [HelpLine::Empty, HelpLine::Heading(Cow::Borrowed(title))].into_iter();
-    let units = legend::UNITS
-        .iter()
-        .map(|(status, about)| HelpLine::Sign(status_role(*status), glyphs.status(*status), about));
-    let actions = legend::ACTIONS.iter().map(|(kind, end, about)| {
-        HelpLine::Sign(row_role(*kind, *end), glyphs.row(*kind, *end), about)
-    });
-    let actions = actions.chain([HelpLine::Sign(
-        StyleRole::Key,
-        glyphs.bookmark(),
-        legend::BOOKMARK,
-    )]);
-    let columns = legend::COLUMNS
-        .iter()
-        .map(|(name, about)| HelpLine::Sign(StyleRole::Dim, name, about));
-    section("Units")
-        .chain(units)
-        .chain(section("Actions"))
-        .chain(actions)
-        .chain(section("Columns"))
-        .chain(columns)
+fn legend() -> impl Iterator<Item = (LeftCell, &'static str)> {
+    let actions = legend::ACTIONS.iter();
+    let actions = actions.map(|(kind, end, about)| (LeftCell::Action(*kind, *end), *about));
+    actions.chain([(LeftCell::Bookmark, legend::BOOKMARK)])
 }
 
-/// The keys of the page from which the help was opened, and all keys and signs if they are wanted.
-fn all(view: &HelpPage, keymap: &Keymap, glyphs: &GlyphSet) -> Vec<HelpLine> {
-    let heading = HelpLine::Heading(Cow::Owned(format!("Keys of {}", view.about)));
-    let here = view
-        .actions
-        .iter()
-        .map(|(action, about)| HelpLine::Key(keymap.all(*action), about));
-    let here = [heading].into_iter().chain(here).chain([HelpLine::Empty]);
-    if !view.is_complete {
-        let more = HelpLine::Key(keymap.all(UserAction::Help), "again: all keys and signs");
-        return here.chain([more]).collect();
+/// The lines at a width: the keys of the page from which the help was opened, and all keys and signs if they are wanted.
+/// Descriptions are wrapped.
+pub(super) fn lines(view: &HelpPage, keymap: &Keymap, width: u16) -> Vec<HelpLine> {
+    let width = usize::from(width).saturating_sub(INDENT).max(8);
+    let mut lines = vec![HelpLine::Heading(Cow::Owned(format!(
+        "Keys of {}",
+        view.about
+    )))];
+    let add = |lines: &mut Vec<HelpLine>, cell: LeftCell, about: &str| {
+        let mut rows = text::wrap(about, width).into_iter();
+        lines.push(HelpLine::Described(cell, rows.next().unwrap_or_default()));
+        lines.extend(rows.map(|row| HelpLine::Described(LeftCell::Nothing, row)));
+    };
+    for (action, about) in &view.actions {
+        add(&mut lines, LeftCell::Keys(keymap.all(*action)), about);
     }
-    let groups = keymap
-        .help()
-        .enumerate()
-        .flat_map(|(index, (group, rows))| {
-            let heading = (index > 0)
-                .then_some(HelpLine::Empty)
-                .into_iter()
-                .chain([HelpLine::Heading(Cow::Borrowed(group.title()))]);
-            heading.chain(
-                rows.into_iter()
-                    .map(|(keys, about)| HelpLine::Key(keys, about)),
-            )
-        });
-    here.chain(groups).chain(legend(glyphs)).collect()
+    lines.push(HelpLine::Empty);
+    if !view.is_complete {
+        let keys = LeftCell::Keys(keymap.all(UserAction::Help));
+        add(&mut lines, keys, "again: all keys and signs");
+        return lines;
+    }
+    for (index, (group, rows)) in keymap.help().enumerate() {
+        lines.extend((index > 0).then_some(HelpLine::Empty));
+        lines.push(HelpLine::Heading(Cow::Borrowed(group.title())));
+        for (keys, about) in rows {
+            add(&mut lines, LeftCell::Keys(keys), about);
+        }
+    }
+    let units = legend::UNITS.iter();
+    let units = units.map(|(status, about)| (LeftCell::Unit(*status), *about));
+    let columns = legend::COLUMNS.iter();
+    let columns = columns.map(|(name, about)| (LeftCell::Column(name), *about));
+    let sections: [(_, Vec<_>); 3] = [
+        ("Units", units.collect()),
+        ("Actions", legend().collect()),
+        ("Columns", columns.collect()),
+    ];
+    for (title, rows) in sections {
+        lines.extend([HelpLine::Empty, HelpLine::Heading(Cow::Borrowed(title))]);
+        for (cell, about) in rows {
+            add(&mut lines, cell, about);
+        }
+    }
+    lines
 }
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &HelpPage, area: Rect, buf: &mut Buffer) {
-    let lines = all(view, &scene.model.keymap, scene.theme.glyphs);
-    let (columns, rows) = view.size(area.width);
+    let columns = view.columns(area.width);
+    let width = crate::layout::inner(area).width / columns;
+    let lines = self::lines(view, &scene.model.keymap, width);
+    let rows = lines.len().div_ceil(usize::from(columns));
     let height = usize::from(area.height.saturating_sub(2));
     let place = if rows > height {
         format!(" {}/{rows} ", (view.offset + height).min(rows))
@@ -92,7 +115,6 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &HelpPage, area: Rect, buf: &m
         buf,
     );
     for (column, lines) in (0..columns).zip(lines.chunks(rows.max(1))) {
-        let width = inside.width / columns;
         let part = Rect {
             x: inside.x + column * width,
             width,
@@ -111,19 +133,26 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &HelpPage, area: Rect, buf: &m
             match line {
                 HelpLine::Empty => {}
                 HelpLine::Heading(title) => pen.put(StyleRole::Strong, title),
-                HelpLine::Sign(role, sign, about) => {
+                HelpLine::Described(cell, about) => {
                     pen.skip(2);
-                    pen.cell(*role, sign, 15);
-                    pen.skip(1);
-                    pen.put(StyleRole::Text, about);
-                }
-                HelpLine::Key(keys, about) => {
-                    pen.skip(2);
-                    pen.cell(StyleRole::Key, &key_names(scene, keys), 15);
+                    let (role, sign) = left(scene, cell);
+                    pen.cell(role, &sign, LEFT);
                     pen.skip(1);
                     pen.put(StyleRole::Text, about);
                 }
             }
         }
+    }
+}
+
+fn left<'a>(scene: &DrawContext<'_>, cell: &'a LeftCell) -> (StyleRole, Cow<'a, str>) {
+    let glyphs = scene.theme.glyphs;
+    match cell {
+        LeftCell::Nothing => (StyleRole::Text, Cow::Borrowed("")),
+        LeftCell::Keys(keys) => (StyleRole::Key, key_names(scene, keys)),
+        LeftCell::Unit(status) => (status_role(*status), glyphs.status(*status).into()),
+        LeftCell::Action(kind, end) => (row_role(*kind, *end), glyphs.row(*kind, *end).into()),
+        LeftCell::Bookmark => (StyleRole::Key, glyphs.bookmark().into()),
+        LeftCell::Column(name) => (StyleRole::Dim, Cow::Borrowed(name)),
     }
 }
