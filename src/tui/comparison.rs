@@ -14,6 +14,8 @@ pub(crate) struct Comparison {
     pub pairs: Vec<CallPair>,
     /// Numbers of lines that only the newer prompt and only the older prompt has; `None` if a prompt is unknown.
     pub prompt: Option<(usize, usize)>,
+    /// The pair of the failed call because of which an attempt failed, the older attempt before the newer one.
+    pub decisive: Option<usize>,
     /// True if the attempts ran on different releases of the agent's program.
     pub has_other_release: bool,
     /// The paths that each attempt wrote.
@@ -21,6 +23,11 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
+    /// The pair to begin with: that of the failed call because of which an attempt failed, or the first that differs.
+    pub(crate) fn start(&self) -> Option<usize> {
+        self.decisive.or_else(|| self.first())
+    }
+
     /// The first pair that differs.
     pub(crate) fn first(&self) -> Option<usize> {
         self.pairs

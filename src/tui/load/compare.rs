@@ -14,7 +14,7 @@ use crate::{
     cache::ScreenCache,
     comparison::{
         CompareKey, Comparison,
-        align::{self, CallPair, align},
+        align::{AlignedCall, CallDifference, CallPair, align},
     },
     document::{DocumentBlock, text_diff},
     theme::StyleRole,
@@ -25,6 +25,7 @@ use ingestdeck_core::{
         Timeline,
         state::{AttemptId, AttemptState, RowOutcome, StreamRow},
     },
+    tape::note::{AttemptOutcome, VerdictCause},
 };
 
 /// Compares two attempts. `None` until both are read completely.
@@ -58,12 +59,44 @@ pub(super) fn compare(
         _ => None,
     };
     let has_other_release = attempts[0].setup.release != attempts[1].setup.release;
+    let pairs = align(&calls[0], &calls[1]);
     Some(Comparison {
         has_other_release,
-        pairs: align(&calls[0], &calls[1]),
+        decisive: decisive(&attempts, &calls, &pairs),
+        pairs,
         prompt,
         written,
     })
+}
+
+/// The pair of the last failed call of an attempt that failed because of its calls; of a call that failed in both only if
+/// there is no other.
+fn decisive(
+    attempts: &[AttemptState; 2],
+    calls: &[Vec<AlignedCall>; 2],
+    pairs: &[CallPair],
+) -> Option<usize> {
+    let failed_by_calls = |side: &usize| {
+        let verdict = attempts[*side].verdict.as_ref();
+        verdict.is_some_and(|verdict| {
+            verdict.outcome == AttemptOutcome::Failed && verdict.cause == VerdictCause::ToolFailures
+        })
+    };
+    let has_failed = |side: usize, pair: &CallPair| {
+        let row = [pair.left, pair.right][side];
+        let mut calls = calls[side].iter();
+        calls.any(|call| Some(call.row) == row && call.end == RowOutcome::Failed)
+    };
+    let of_side = |side: usize| {
+        let differs = |pair: &&CallPair| pair.difference != CallDifference::Same;
+        let last = |is_wanted: &dyn Fn(&&CallPair) -> bool| {
+            pairs
+                .iter()
+                .rposition(|pair| is_wanted(&pair) && has_failed(side, pair))
+        };
+        last(&differs).or_else(|| last(&|_| true))
+    };
+    [0, 1].into_iter().filter(failed_by_calls).find_map(of_side)
 }
 
 fn attempts(timeline: &Timeline, sides: &CompareKey) -> Option<[AttemptState; 2]> {
@@ -174,7 +207,7 @@ fn calls(
     timeline: &Timeline,
     attempt_id: AttemptId,
     gathered: &AttemptSummary,
-) -> Vec<align::AlignedCall> {
+) -> Vec<AlignedCall> {
     let (rows, entries) = (
         timeline.view().rows(attempt_id),
         timeline.view().state.entries,
@@ -192,7 +225,7 @@ fn calls(
         let end = rows.get(call.row)?.end(entries);
         let tool = tools.get(call.tool).copied().unwrap_or_default();
         let result = call.result.filter(|_| end != RowOutcome::Open);
-        Some(align::AlignedCall {
+        Some(AlignedCall {
             row: call.row,
             tool,
             action: call.action,

@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::inspect::InspectPage;
 use crate::{
-    action::UserAction,
+    action::{Availability, Unavailable, UserAction},
     cache::{CacheRequest, DocumentContent, DocumentRequest, ScreenCache},
     comparison::align::CallDifference,
     effect::{ExportRequest, ExportTool, ScreenEffect},
@@ -36,6 +36,7 @@ impl Page for ComparePage {
         (
             self.name(),
             &[
+                Right,
                 NextFailure,
                 PreviousFailure,
                 ScrollDown,
@@ -51,6 +52,11 @@ impl Page for ComparePage {
         const KEYS: &[PageKey] = &[
             PageKey::new(UserAction::Open, "open", open_call),
             PageKey::new(UserAction::Inspect, "inspect", open_call),
+            PageKey::new(UserAction::Left, "older attempt", older)
+                .about("an older attempt at the side of Tab")
+                .when(has_others),
+            PageKey::new(UserAction::Right, "newer attempt", newer)
+                .about("a newer attempt at the side of Tab"),
         ];
         KEYS
     }
@@ -208,6 +214,27 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
         )),
         attempts => model.open(ComparePage::new(key, attempts)),
     }
+}
+
+/// The key is offered if there are attempts besides the two.
+fn has_others(model: &ScreenModel, run_view: &RunView) -> Availability {
+    let unit = model.unit_of_page(run_view);
+    match unit.is_some_and(|unit| unit.attempts.len() > 2) {
+        true => Ok(()),
+        false => Err(Unavailable::because("there is no older attempt")),
+    }
+}
+
+fn older(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let (page, model) = model.page_mut();
+    page.sideways(model, run_view, false);
+    Vec::new()
+}
+
+fn newer(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let (page, model) = model.page_mut();
+    page.sideways(model, run_view, true);
+    Vec::new()
 }
 
 /// Opens the selected call in the inspector.

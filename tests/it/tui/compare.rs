@@ -78,6 +78,21 @@ fn difference_of_the_selected_calls_is_shown() {
     assert!(only.contains("call only in the"), "{only}");
 }
 
+/// The attempt failed because of its last call, which comes after the first difference.
+#[test]
+fn comparison_begins_at_the_call_that_failed() {
+    let text = shown(&thrice(), "=", (120, 36)).text();
+    assert!(
+        text.contains("call 4: ") && text.contains("first difference at call 2"),
+        "{text}"
+    );
+    let two = shown(&twice(), "=", (120, 36)).text();
+    assert!(
+        text.contains("h older attempt") && !two.contains("older attempt"),
+        "{text}\n{two}"
+    );
+}
+
 #[test]
 fn any_two_attempts_can_be_compared() {
     let text = |keys: &str| shown(&thrice(), keys, (120, 36)).text();

@@ -35,8 +35,8 @@ pub(crate) struct ComparePage {
     pub pairs: Option<Vec<CallPair>>,
     /// True if the attempts ran on different releases of the agent's program, which the summary then shows.
     pub has_other_release: bool,
-    /// True until the page has scrolled to the first difference.
-    pub jumps_to_first_difference: bool,
+    /// True until the page has scrolled to the pair that it begins with.
+    pub jumps_to_start: bool,
 }
 
 /// The difference of the selected pair that is on screen.
@@ -76,7 +76,7 @@ impl ComparePage {
             difference: ShownDifference::default(),
             pairs: None,
             has_other_release: false,
-            jumps_to_first_difference: true,
+            jumps_to_start: true,
         }
     }
 
@@ -116,8 +116,7 @@ impl ComparePage {
             self.sides.swap(0, 1);
             self.side = 1 - self.side;
         }
-        (self.pairs, self.list, self.jumps_to_first_difference) =
-            (None, ScrollList::default(), true);
+        (self.pairs, self.list, self.jumps_to_start) = (None, ScrollList::default(), true);
         self.difference = ShownDifference::default();
         true
     }
@@ -126,10 +125,10 @@ impl ComparePage {
     pub(crate) fn set_comparison(&mut self, comparison: Option<&Comparison>) {
         let Some(comparison) = comparison else { return };
         self.has_other_release = comparison.has_other_release;
-        if self.jumps_to_first_difference {
-            self.jumps_to_first_difference = false;
+        if self.jumps_to_start {
+            self.jumps_to_start = false;
             self.list = ScrollList {
-                selected: comparison.first().unwrap_or(0),
+                selected: comparison.start().unwrap_or(0),
                 ..ScrollList::default()
             };
         }
