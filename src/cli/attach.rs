@@ -17,6 +17,7 @@ use super::{
     background_sessions, bookmarks, ctl,
     engine_process::{self, EngineProcess, EngineStart, LaunchRecord},
     exit::{CliError, Exit},
+    last_demo,
     launch::{RunResult, TapeLocation, print_next_steps, report_stopping},
     output, playback_output, project, runs, screen, settings,
     signals::{self, ShutdownState, SignalListener},
@@ -398,7 +399,11 @@ impl ScreenClient<'_> {
             TapeLocation::InProject { flag } => flag.as_deref(),
             TapeLocation::PathOnly | TapeLocation::Demo => Some(project_of(&self.tape)),
         };
-        playback_output::print_stderr(&commands::detached_run(flag, &self.run.short()));
+        let line = match last_demo::kept_project(&self.tape) {
+            Some(_) => commands::detached_run(None, last_demo::NAME),
+            None => commands::detached_run(flag, &self.run.short()),
+        };
+        playback_output::print_stderr(&line);
     }
 }
 

@@ -68,10 +68,17 @@ pub(crate) fn kept_project(tape: &Path) -> Option<PathBuf> {
 /// If no demo is kept.
 pub(crate) fn resolve_name(cli: &mut Cli) -> Result<(), CliError> {
     let is_diff = matches!(cli.command, Some(CliCommand::Diff(_)));
+    let takes_path = !matches!(
+        cli.command,
+        Some(CliCommand::Attach(_) | CliCommand::Ctl(_))
+    );
     let is_replay = matches!(cli.command, Some(CliCommand::Replay(_)));
     let runs: Vec<&mut String> = match &mut cli.command {
         Some(CliCommand::Replay(args)) => vec![&mut args.what],
         Some(CliCommand::Screenshot(args)) => vec![&mut args.what],
+        Some(CliCommand::Watch(args)) => vec![&mut args.run],
+        Some(CliCommand::Attach(args)) => args.run.iter_mut().collect(),
+        Some(CliCommand::Ctl(args)) => args.run.iter_mut().collect(),
         Some(CliCommand::Report(args)) => vec![&mut args.run],
         Some(CliCommand::Artifacts(args)) => vec![&mut args.run],
         Some(CliCommand::Diff(args)) => [&mut args.before]
@@ -90,7 +97,7 @@ pub(crate) fn resolve_name(cli: &mut Cli) -> Result<(), CliError> {
         .filter(|run| run.as_str() == NAME)
         .peekable();
     let file = Path::new(NAME);
-    let is_path = file.is_file() || is_replay && file.exists();
+    let is_path = takes_path && (file.is_file() || is_replay && file.exists());
     let is_other = cli.global.project_dir.is_some() || is_path;
     if named.peek().is_none() || is_other {
         return Ok(());

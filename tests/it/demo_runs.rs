@@ -103,6 +103,14 @@ fn last_demo_is_kept_until_the_next_one() {
     ] {
         place.run(words).expect_success();
     }
+    let watched = place.run(&["watch", "demo", "--ui", "json"]);
+    assert!(watched.stdout == live, "the stream differs");
+    let refusal = place.run(&["ctl", "--run", "demo", "stop-all"]);
+    assert!(
+        !refusal.stderr.contains("no run matches"),
+        "{}",
+        refusal.stderr
+    );
     // It is in no other list of runs.
     let listed = place.run(&["runs", "list"]);
     assert!(listed.expect_success().contains("no runs yet"));
