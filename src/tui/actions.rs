@@ -26,7 +26,7 @@ pub(crate) mod listing;
 pub(crate) mod marks;
 pub(crate) mod navigation;
 mod refusal;
-pub(crate) mod rerun;
+mod rerun;
 pub(crate) mod screen;
 pub(crate) mod time;
 pub(crate) mod units;

@@ -511,7 +511,7 @@ impl LiveActivity {
 /// An attempt that a person requested and that has not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedAttempt {
-    /// Its number.
+    /// Its number among those of the unit.
     pub number: u32,
     /// True if the model receives feedback.
     pub has_feedback: bool,

@@ -56,7 +56,7 @@ pub(super) fn refusal(model: &ScreenModel, run_view: &RunView) -> String {
 }
 
 /// Why a new run cannot be for this unit.
-pub(crate) fn unit_refusal(run_view: &RunView, unit: &UnitState) -> Option<String> {
+pub(super) fn unit_refusal(run_view: &RunView, unit: &UnitState) -> Option<String> {
     if run_view
         .state
         .planned

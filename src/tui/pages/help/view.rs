@@ -29,7 +29,7 @@ pub(super) enum HelpLine {
     Described(LeftCell, String),
 }
 
-/// What is described.
+/// What a description is about.
 #[derive(Clone)]
 pub(super) enum LeftCell {
     /// Nothing: the description of the line above continues.

@@ -5,7 +5,6 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::{
     action::UserAction,
-    actions::rerun::unit_refusal,
     forecast_text::forecast_words,
     model::{outcome_word, short_date_time},
     page::DrawContext,
@@ -84,9 +83,10 @@ fn cause(scene: &DrawContext<'_>, group: &FailureGroup, area: Rect, buf: &mut Bu
     pen.cell(status_role(status), glyphs.status(status), 2);
     pen.cell_right(StyleRole::Strong, &group.units.len().to_string(), 4);
     pen.skip(2);
-    // A remedy needs another attempt.
-    let can_retry = first.is_some_and(|unit| unit_refusal(scene.run_view, unit).is_none());
-    let remedy = group.remedy.as_deref().filter(|_| can_retry);
+    // A remedy needs another attempt, which the run of a script cannot have.
+    let plan = scene.run_view.state.planned.as_deref();
+    let is_scripted = plan.is_some_and(|plan| plan.scripted);
+    let remedy = group.remedy.as_deref().filter(|_| !is_scripted);
     let remedy = remedy.unwrap_or_default();
     let width = match remedy {
         "" => pen.room(),
