@@ -28,7 +28,7 @@ struct FailedUnit {
 }
 
 impl FailedUnit {
-    /// `None` for the steps of a run that are no units of a plan.
+    /// `None` for the steps of a run that belong to no plan.
     fn new(unit: &UnitReport) -> Option<Self> {
         let planned = unit.planned.as_deref()?;
         Some(Self::of_plan(planned))

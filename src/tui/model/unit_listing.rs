@@ -60,10 +60,16 @@ pub(crate) struct UnitListing {
     /// Line of each unit; `usize::MAX` for units that are not drawn.
     unit_lines: Vec<usize>,
     line_state: LineState,
+    names: NameWidths,
+}
+
+/// The widths of the names of units.
+#[derive(Clone, Debug, Default)]
+struct NameWidths {
     /// Number of units whose names were measured.
     measured: usize,
     /// Numbers of names, by their width in columns.
-    name_widths: BTreeMap<usize, usize>,
+    counts: BTreeMap<usize, usize>,
 }
 
 /// An arrangement of the table that can be kept.
@@ -748,20 +754,21 @@ impl UnitListing {
 
     /// Measures the names of new units. Widths are kept when the user seeks back, so that panes keep their places.
     fn measure(&mut self, state: &RunState) {
-        if self.measured <= 1 {
+        let names = &mut self.names;
+        if names.measured <= 1 {
             // The first unit of a capture may still change its name.
-            (self.measured, self.name_widths) = (0, BTreeMap::new());
+            *names = NameWidths::default();
         }
-        for unit in state.units.get(self.measured..).unwrap_or_default() {
-            *self.name_widths.entry(text::width(&unit.key)).or_default() += 1;
+        for unit in state.units.get(names.measured..).unwrap_or_default() {
+            *names.counts.entry(text::width(&unit.key)).or_default() += 1;
         }
-        self.measured = self.measured.max(state.units.len());
+        names.measured = names.measured.max(state.units.len());
     }
 
     /// Width of the longest unit name, in columns. A few names that are much longer than the others do not count.
     pub(crate) fn longest(&self) -> usize {
-        let mut outliers = self.measured / OUTLIER_SHARE;
-        let mut widths = self.name_widths.iter().rev();
+        let mut outliers = self.names.measured / OUTLIER_SHARE;
+        let mut widths = self.names.counts.iter().rev();
         let longest = widths.find(|(width, names)| {
             let is_outlier = **width > LONG_NAME_COLUMNS && **names <= outliers;
             outliers = outliers.saturating_sub(**names);
