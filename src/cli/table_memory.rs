@@ -32,7 +32,8 @@ pub(crate) async fn run(
         .and_then(|header| header.project.clone())
         .unwrap_or_default();
     // A measurement shows the same for everyone, and so does the demo.
-    let is_new = options.exit_when.is_some() || header.is_some_and(|header| header.scripted);
+    let is_demo = live.is_some() && header.is_some_and(|header| header.scripted);
+    let is_new = options.exit_when.is_some() || is_demo;
     let memory = TableMemory {
         dir: UserDirs::from_environment().state.filter(|_| !is_new),
     };

@@ -72,8 +72,8 @@ pub(crate) fn verdict_lines(
         _ => String::new(),
     };
     let reason = with_outcome(word, &format!("{}{calls}", text::one_row(&reason, 600)));
-    let remedy = match (&attempt.delivery.next, &verdict.remedy) {
-        (Some(next), _) => next.to_string(),
+    let remedy = match (attempt.requested_retry(), &verdict.remedy) {
+        (Some(next), _) => next,
         (None, Some(remedy)) => text::one_row(remedy, 300),
         (None, None) => String::new(),
     };

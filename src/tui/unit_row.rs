@@ -214,9 +214,8 @@ pub(crate) fn why(
     let doing = if label.is_empty() { "starting" } else { label };
     match (unit.status, &unit.hold_mode) {
         (UnitStatus::Queued | UnitStatus::NotStarted | UnitStatus::Reused, _) => {
-            let next = attempt.and_then(|attempt| attempt.delivery.next);
-            let text = next.map_or_else(planned, |next| next.to_string());
-            (StyleRole::Dim, text)
+            let next = attempt.and_then(AttemptState::requested_retry);
+            (StyleRole::Dim, next.unwrap_or_else(planned))
         }
         (UnitStatus::Waiting, _) => (role, text::one_row(&state.failure_reason(unit), 300)),
         (UnitStatus::Running, HoldMode::EachCall) => (
@@ -241,12 +240,9 @@ pub(crate) fn why(
         (UnitStatus::BudgetExhausted, _) => {
             let reason = state.failure_reason(unit);
             let output = attempt.and_then(|attempt| attempt.delivery.output.as_deref());
-            let written = output
-                .map(|output| written(output, false))
-                .unwrap_or_default();
-            let text = match written.is_empty() {
-                true => reason.into_owned(),
-                false => format!("{reason}, wrote {written}"),
+            let text = match output.filter(|output| !output.actions.is_empty()) {
+                Some(output) => format!("{reason}, wrote {}", written(output, false)),
+                None => reason.into_owned(),
             };
             (role, text::one_row(&text, 300))
         }

@@ -268,7 +268,7 @@ mod tests {
         let groups = failure_groups(&state);
         assert_eq!(
             (groups[0].cause.as_str(), groups[0].example.as_str()),
-            ("conflict", "textual conflict in terms.md")
+            ("conflict", "terms.md (textual conflict)")
         );
         assert_eq!(groups[0].remedy.as_deref(), Some("look"));
         // The earlier attempt does not affect the verdict of another attempt.

@@ -11,7 +11,7 @@ mod tasks;
 mod token_counts;
 mod workers;
 
-use std::{collections::BTreeMap, fmt, num::NonZeroU32, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -508,24 +508,12 @@ impl LiveActivity {
     }
 }
 
-/// An attempt that a person requested and that has not started.
+/// An attempt that a person requested and that has not started: the one after the attempt that this belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestedAttempt {
-    /// Its number among those of the unit.
-    pub number: u32,
-    /// True if the model receives feedback.
-    pub has_feedback: bool,
-}
-
-impl fmt::Display for RequestedAttempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let feedback = if self.has_feedback {
-            ", with feedback"
-        } else {
-            ""
-        };
-        write!(f, "retry {} waits{feedback}", self.number)
-    }
+pub enum RequestedAttempt {
+    Plain,
+    /// The model receives feedback.
+    WithFeedback,
 }
 
 /// What an attempt produced, whether it reached the project, and the attempt that follows it.
@@ -559,6 +547,16 @@ impl AttemptState {
             allowed: step_budget,
             reported: spent_budget,
         }
+    }
+
+    /// The text of the retry that waits, for example `retry 2 waits, with feedback`; `None` if none was requested.
+    pub fn requested_retry(&self) -> Option<String> {
+        let feedback = match self.delivery.next? {
+            RequestedAttempt::Plain => "",
+            RequestedAttempt::WithFeedback => ", with feedback",
+        };
+        let number = self.number.saturating_add(1);
+        Some(format!("retry {number} waits{feedback}"))
     }
 
     /// Clears the partial text: the message is complete, or will not be completed.

@@ -106,10 +106,10 @@ fn click_on_a_column_heading_orders_the_table() {
             .contains("┌ units by key ─")
     );
     assert!(
-        clicked(&tape::running(), "", &["TIME", "STATE"])
+        clicked(&tape::running(), "", &["TIME"])
             .0
             .text()
-            .contains("┌ units ─")
+            .contains("┌ units by time ─")
     );
 }
 

@@ -98,7 +98,7 @@ fn silent_unit_is_shown_at_every_size() {
         .0
         .text();
     assert!(
-        text.contains("! docs-analyst-onboarding silent 2m 34s"),
+        text.contains("z docs-analyst-onboarding silent 2m 34s"),
         "{text}"
     );
 }

@@ -434,7 +434,7 @@ fn keys_are_read_from_the_terminal_when_stdin_is_a_pipe() {
     ));
     shell.shows(SHOWN);
     shell.press("?");
-    shell.shows("Keys of the units");
+    shell.shows("Keys of the session");
     shell.press("q");
     shell.until("shell", |screen| !screen.alternate_screen());
 }

@@ -140,7 +140,7 @@ impl Fold {
                 }
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
-            Note::RetryRequested { next, amendment } => {
+            Note::RetryRequested { amendment, .. } => {
                 view.last_change.marks.add(ActivityMark::Retry);
                 if view.state.ended.take().is_some()
                     && let Some(ended) = view
@@ -158,9 +158,9 @@ impl Fold {
                     let attempts = &mut view.state.units[unit as usize].attempts;
                     if let Some(attempt) = attempts.last_mut() {
                         let feedback = amendment.as_ref().and_then(|it| it.feedback.as_ref());
-                        attempt.delivery.next = Some(RequestedAttempt {
-                            number: *next,
-                            has_feedback: feedback.is_some(),
+                        attempt.delivery.next = Some(match feedback {
+                            Some(_) => RequestedAttempt::WithFeedback,
+                            None => RequestedAttempt::Plain,
                         });
                     }
                 }
