@@ -95,14 +95,13 @@ pub(super) fn attach_to(
 ) -> Result<Exit, CliError> {
     let runs = runs::resolve_store(global)?;
     if runs.status(&run)? != RunStatus::Running {
-        return Err(
-            CliError::not_found(format!("run {} is not active", run.id.short())).with_help(
-                format!(
-                    "open its record with `ingestdeck replay {}`",
-                    run.id.short()
-                ),
-            ),
-        );
+        let name = match last_demo::kept_project(&run.tape) {
+            Some(_) => last_demo::NAME.to_owned(),
+            None => run.id.short().to_string(),
+        };
+        let failure = CliError::not_found(format!("run {} is not active", run.id.short()));
+        let help = format!("open its record with `ingestdeck replay {name}`");
+        return Err(failure.with_help(help));
     }
     let (source, finish) = recorded_tapes::follow(&runs, &run)?;
     let location = TapeLocation::InProject {

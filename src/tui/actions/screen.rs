@@ -238,10 +238,7 @@ fn quit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     };
     let mut answers = Vec::new();
     if can_detach {
-        let label = format!(
-            "leave; {} (`ingestdeck attach`)",
-            what_the_run_does(model, run_view)
-        );
+        let label = format!("leave; {}", what_the_run_does(model, run_view));
         let then = vec![ScreenEffect::Detach];
         answers.push(QuestionAnswer {
             meaning: AnswerMeaning::Leave,
