@@ -44,8 +44,6 @@ use ingestdeck_records::store::RunStore;
 /// Turns of a session without a limit.
 const NO_TURN_LIMIT: u32 = 0;
 
-/// The unit key of a session on its tape.
-
 /// A session that a person requests.
 #[derive(Debug)]
 pub struct SessionRequest {
