@@ -29,7 +29,9 @@ use ingestdeck_core::{
 use ingestdeck_records::replay::FileSource;
 
 mod connections;
+mod github;
 mod quality;
+mod reconcile;
 
 const FORMATS: [ReportFormat; 5] = [
     ReportFormat::Md,
@@ -63,24 +65,9 @@ fn written(report: &RunReport) -> [String; 5] {
         all[3]
     );
     for line in all[4].lines() {
-        workflow_command(line);
+        github::workflow_command(line);
     }
     all
-}
-
-/// The level, title and message of a workflow command, as the runner of GitHub reads it.
-fn workflow_command(line: &str) -> [String; 3] {
-    let (head, message) = line.strip_prefix("::").unwrap().split_once("::").unwrap();
-    let (level, title) = head.split_once(" title=").unwrap();
-    assert!(["error", "warning", "notice"].contains(&level), "{line}");
-    assert!(!title.contains([':', ',']) && !message.is_empty(), "{line}");
-    let decoded = |text: &str| {
-        text.replace("%0A", "\n")
-            .replace("%3A", ":")
-            .replace("%2C", ",")
-            .replace("%25", "%")
-    };
-    [level.to_owned(), decoded(title), decoded(message)]
 }
 
 /// The checks of KTX's validator.
@@ -337,170 +324,6 @@ fn snapshot_outcome_follows_ktx_rule() {
 }
 
 #[test]
-fn reconcile_decisions_are_in_the_report_of_their_connection() {
-    let mut report = report_of("tapes/real.jsonl");
-    let mut pass = UnitReport {
-        key: "reconcile".into(),
-        planned: None,
-        ..hostile("orders", true)
-    };
-    pass.status = UnitStatus::Succeeded;
-    let eviction = |path: &str, action: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "k", "action": action, "reason": "gone"});
-    let conflict = json!({"unitKey": "dbt-all", "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": false});
-    let output = &mut pass.attempts[0].state.delivery.output;
-    *output = Some(std::sync::Arc::new(AttemptOutput {
-        actions: output.as_ref().unwrap().actions.clone(),
-        conflicts: vec![conflict],
-        evictions: vec![
-            eviction("orchard-dbt/a.yml", "removed"),
-            eviction("orchard-handbook/b.md", "removed"),
-            eviction("orchard-handbook/c.md", "kept"),
-        ],
-        ..AttemptOutput::default()
-    }));
-    report.units.push(pass);
-    let [_, json, junit, ..] = written(&report);
-    let one = report.into_connection("orchard-handbook").unwrap();
-    let alone: Value = serde_json::from_str(&written(&one)[1]).unwrap();
-    let snapshots: Vec<Value> = json
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert_eq!(
-        snapshots.len(),
-        2,
-        "the reconcile step belongs to no connection"
-    );
-    let of = |at: usize, key: &str| snapshots[at]["body"][key].clone();
-    assert_eq!(
-        (
-            of(0, "reconciliationSkipped"),
-            of(0, "reconciliationActions").as_array().unwrap().len()
-        ),
-        (json!(false), 1)
-    );
-    assert_eq!(of(0, "conflictsResolved").as_array().unwrap().len(), 1);
-    assert_eq!(of(1, "conflictsResolved"), json!([]));
-    assert_eq!(of(0, "evictionsApplied")[0]["rawPath"], "a.yml");
-    assert_eq!(of(1, "evictionsApplied")[0]["rawPath"], "b.md");
-    assert_eq!(of(1, "evictionsApplied").as_array().unwrap().len(), 1);
-    assert_eq!(
-        of(1, "evictionDecisions")[1],
-        json!({"rawPath": "c.md", "artifactKind": "wiki", "artifactKey": "k", "action": "kept", "reason": "gone"})
-    );
-    for key in [
-        "reconciliationSkipped",
-        "reconciliationActions",
-        "evictionsApplied",
-        "evictionDecisions",
-    ] {
-        assert_eq!(
-            alone["body"][key],
-            of(1, key),
-            "the same for a connection alone: {key}"
-        );
-    }
-    assert!(
-        junit.contains("<testcase name=\"reconcile\""),
-        "it is a test like any other"
-    );
-}
-
-#[test]
-fn failed_reconcile_step_alone_fails_the_job() {
-    let mut report = report_of("tapes/real.jsonl");
-    report.units = vec![UnitReport {
-        key: "reconcile".into(),
-        planned: None,
-        ..hostile("no luck", false)
-    }];
-    let body = |report: &RunReport| -> Value {
-        let json = written(report)[1].clone();
-        serde_json::from_str::<Value>(json.lines().next().unwrap()).unwrap()["body"].take()
-    };
-    let failed = body(&report);
-    assert_eq!(
-        failed["failure"],
-        json!({"phase": "reconciliation", "message": "no luck"})
-    );
-    assert_eq!(
-        (&failed["status"], &failed["ingestdeck"]["outcome"]),
-        (&json!("failed"), &json!("error"))
-    );
-    report.inputs.sources.clear();
-    assert_eq!(
-        body(&report)["workUnits"],
-        json!([]),
-        "a tape without sources has one report all the same"
-    );
-}
-
-#[test]
-fn conflicts_of_units_of_earlier_runs_are_kept() {
-    let mut report = report_of("tapes/real.jsonl");
-    let mut step = UnitReport {
-        key: "reconcile".into(),
-        planned: None,
-        ..hostile("k", true)
-    };
-    step.status = UnitStatus::Succeeded;
-    let conflict = |unit: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": true});
-    let conflicts = vec![conflict("dbt-all"), conflict("docs-of-an-earlier-run")];
-    step.attempts[0].state.delivery.output = Some(std::sync::Arc::new(AttemptOutput {
-        conflicts,
-        ..AttemptOutput::default()
-    }));
-    report.units.push(step);
-    let json = written(&report)[1].clone();
-    let found: Vec<usize> = json
-        .lines()
-        .map(|line| {
-            serde_json::from_str::<Value>(line).unwrap()["body"]["conflictsResolved"]
-                .as_array()
-                .unwrap()
-                .len()
-        })
-        .collect();
-    assert_eq!(found, [2, 1]);
-}
-
-#[test]
-fn reconcile_step_that_ended_the_run_fails_no_unit() {
-    let mut report = report_of("tapes/real.jsonl");
-    for unit in &mut report.units {
-        unit.status = UnitStatus::Succeeded;
-    }
-    report.outcome = RunOutcome::Error;
-    report.planned = Some(
-        RunPlanned {
-            failure_mode: "abort".into(),
-            ..report.planned.as_deref().cloned().unwrap_or_default()
-        }
-        .into(),
-    );
-    let failures = |report: &RunReport| -> Vec<Value> {
-        let json = written(report)[1].clone();
-        json.lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap()["body"]["failure"].take())
-            .collect()
-    };
-    let of_others = "a unit of another connection failed, and the failure mode is abort";
-    report.units.push(UnitReport {
-        key: "reconcile".into(),
-        planned: None,
-        ..hostile("no luck", false)
-    });
-    let expected = json!({"phase": "reconciliation", "message": "no luck"});
-    assert_eq!(failures(&report), [expected.clone(), expected]);
-    (report.units[0].status, report.units[0].reason) = (UnitStatus::Failed, Some("its own".into()));
-    let own = json!({"phase": "work_units", "message": "its own"});
-    assert_eq!(
-        failures(&report),
-        [own, json!({"phase": "work_units", "message": of_others})]
-    );
-}
-
-#[test]
 fn prior_patch_is_counted_in_the_run_that_saves_it() {
     let mut report = report_of("tapes/real.jsonl");
     let unit = &mut report.units[0];
@@ -605,50 +428,6 @@ fn unsaved_units_are_not_reported_as_passed() {
         "it may still be saved: {junit}"
     );
     assert!(!github.contains("not saved"), "{github}");
-}
-
-#[test]
-fn annotations_are_one_per_cause_and_bounded() {
-    let mut report = report_of("tapes/real.jsonl");
-    let commands = |report: &RunReport| -> Vec<[String; 3]> {
-        written(report)[4].lines().map(workflow_command).collect()
-    };
-    let levels = |report: &RunReport| -> Vec<String> {
-        let commands = commands(report).into_iter();
-        commands.map(|[level, ..]| level).collect()
-    };
-    let causes = report.failure_groups.len();
-    assert!(causes > 0);
-    let count = levels(&report)
-        .iter()
-        .filter(|level| *level == "error")
-        .count();
-    assert_eq!(count, causes);
-    // A text of an agent cannot begin a command.
-    let group = &mut report.failure_groups[0];
-    group.example = "100 %\n::error::forged\r\n::stop-commands::x".into();
-    group.reason = "a,b::c\n::notice::d".into();
-    let hostile = commands(&report);
-    assert!(
-        hostile[0][1].ends_with("a,b::c ⏎ ::notice::d"),
-        "{hostile:?}"
-    );
-    assert!(
-        hostile[0][2].contains("\n100 %\n::error::forged"),
-        "{hostile:?}"
-    );
-    report.failure_groups = vec![report.failure_groups[0].clone(); 25];
-    let many = commands(&report);
-    let errors: Vec<_> = many.iter().filter(|[level, ..]| level == "error").collect();
-    assert_eq!((errors.len(), errors[9][1].as_str()), (10, "16 more"));
-    assert_eq!(errors[9][2].lines().count(), 16);
-    // A spent budget is a warning, and changes that wait for a review are not lost.
-    let mut done = report_of("tapes/demo.jsonl");
-    assert_eq!(levels(&done), ["warning", "notice"]);
-    done.units[0].is_unsaved = true;
-    assert_eq!(levels(&done), ["error", "warning", "notice"]);
-    done.outcome = RunOutcome::WaitingApproval;
-    assert_eq!(levels(&done), ["warning", "notice"]);
 }
 
 #[test]

@@ -168,7 +168,8 @@ fn has_lost_its_place(unit: &UnitState) -> bool {
 
 /// The attempt that a person requested has started, or will not start.
 pub(super) fn no_longer_requested(unit: &mut UnitState) {
-    for attempt in &mut unit.attempts {
+    // It was requested after the last attempt, or after the one before that if it has started.
+    for attempt in unit.attempts.iter_mut().rev().take(2) {
         attempt.delivery.next = None;
     }
 }
