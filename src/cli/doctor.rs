@@ -1,10 +1,11 @@
 //! `doctor`: checks whether everything that a run needs is available.
 //!
 //! The JSON output has one object per check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `check_git`,
-//! `project`, `connection`, `repository`, `runs`, `environment`, `program`, `release`, `login` or `request`, and
-//! `result` is `ok`, `note` (nothing to do), `warn` (a run works, but not well) or `fail`.
+//! `project`, `connection`, `repository`, `runs`, `environment`, `program`, `release`, `login`, `request`, `worker`,
+//! `nats` or `updates`, and `result` is `ok`, `note` (nothing to do), `warn` (a run works, but not well) or `fail`.
 
 mod project;
+mod updates;
 mod warehouse;
 
 use std::{
@@ -54,6 +55,7 @@ enum DoctorCheck {
     Request,
     Worker,
     Nats,
+    Updates,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -171,6 +173,11 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
     if !args.worker.is_empty() || args.nats.address.is_some() {
         runtime(1)?.block_on(check_workers(args, &mut findings));
     }
+    findings.extend(
+        args.updates
+            .as_ref()
+            .map(|url| updates::check_updates(url.as_deref())),
+    );
     let ui = playback_output::resolve_ui(global.ui);
     let mut out = output::stdout_for(ui);
     if ui != Ui::None {

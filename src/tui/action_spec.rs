@@ -1,8 +1,9 @@
 //! One user action: its name, hint, help, availability and effect.
 
 use crate::{
-    action::{ActionScope, Availability, UserAction, require},
+    action::{ActionScope, Availability, Unavailable, UserAction, require},
     effect::ScreenEffect,
+    layout::MIN_DIALOG_ROWS,
     page::{Page, PageKey, ScreenModel},
 };
 use ingestdeck_core::run::state::RunView;
@@ -95,6 +96,13 @@ impl ActionSpec {
             }
             require(!model.is_home || self.action.works_at_home())?;
             require(model.page().offers(self.action))?;
+        }
+        let decides = matches!(self.scope, ActionScope::Held | ActionScope::Review);
+        if decides && model.dialogs.awaits_decision && model.size.1 < MIN_DIALOG_ROWS {
+            return Err(Unavailable::because(format!(
+                "what is decided must be seen: {MIN_DIALOG_ROWS} rows are needed, the terminal has {}",
+                model.size.1
+            )));
         }
         (self.available)(model, run_view)
     }

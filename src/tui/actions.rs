@@ -85,11 +85,8 @@ pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope
     } else if model.page().scope() == ActionScope::Review {
         vec![ActionScope::Review, ActionScope::View]
     } else {
-        let needs_decision = |unit: &ingestdeck_core::run::state::UnitState| {
-            unit.is_held() || unit.oldest_held_call().is_some()
-        };
         let own = hold::subject(model, run_view).map(|unit| {
-            if needs_decision(unit) {
+            if hold::is_or_will_be_held(model, unit) || unit.oldest_held_call().is_some() {
                 ActionScope::Held
             } else {
                 ActionScope::Live

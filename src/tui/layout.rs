@@ -9,7 +9,7 @@ use ingestdeck_core::run::state::AttemptState;
 const MIN_COLUMNS: u16 = 40;
 /// Smallest number of rows: for the header and the first lines of the table, and for questions and forms.
 const MIN_ROWS: u16 = 5;
-const MIN_DIALOG_ROWS: u16 = 12;
+pub(crate) const MIN_DIALOG_ROWS: u16 = 12;
 /// Rows from which the table has a border, and headings.
 pub(crate) const MIN_FRAMED_ROWS: u16 = 6;
 /// Minimum width for two halves of a page side by side.

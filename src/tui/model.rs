@@ -361,7 +361,7 @@ impl SharedModel {
             focus: view.focus,
             zoom: view.zoom,
             lines: view.listing.line_count(),
-            has_dialog: self.dialogs.is_open(),
+            has_dialog: self.dialogs.covers_view(),
         };
         layout::screen_layout(self.size, panes, self.shows_timeline())
     }
@@ -542,6 +542,11 @@ impl SharedModel {
         }
         self.withdraw_stale_question(run_view);
         self.drop_stale_toasts(run_view);
+        let is_expected = |key: &UnitKey| {
+            let unit = run_view.state.units.iter().find(|unit| unit.key == *key);
+            unit.is_some_and(|unit| unit.status.is_in_flight() && !unit.is_held())
+        };
+        self.dialogs.requested_holds.retain(is_expected);
         if !self.is_in_past() {
             let reports = self.dialogs.settle_messages(run_view);
             reports

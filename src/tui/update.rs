@@ -4,7 +4,7 @@
 //! It must not read a clock, a file or a terminal: input arrives in the message, and output is returned as data.
 
 use super::{
-    actions::{find, listing, time},
+    actions::{find, hold, listing, time},
     edited_text::EditTarget,
     effect::ScreenEffect,
     page::ScreenModel,
@@ -98,6 +98,7 @@ pub(crate) fn update(
             Vec::new()
         }
     };
+    effects.extend(hold::deny_next(model, run_view));
     listing::filter_while_typing(model, run_view);
     effects.extend(find::search_pane(model, run_view));
     pages::refresh(model, run_view);

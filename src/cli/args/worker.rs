@@ -95,6 +95,9 @@ pub(crate) struct DoctorArgs {
     /// Also send a one-turn request to check sign-in, credit, limit and model
     #[arg(long)]
     pub probe: bool,
+    /// Also ask GitHub, or URL, for a newer release
+    #[arg(long, value_name = "URL", require_equals = true)]
+    pub updates: Option<Option<String>>,
     /// Also check this worker, as `run --worker` would use it; can be repeated
     #[arg(long, value_name = "URL")]
     pub worker: Vec<SshWorker>,

@@ -45,6 +45,10 @@ pub(crate) fn allow_hint(model: &ScreenModel, run_view: &RunView) -> Option<&'st
 
 /// What refusing the call that waits means, if that is not its general meaning.
 pub(crate) fn deny_hint(model: &ScreenModel, run_view: &RunView) -> Option<&'static str> {
+    let unit = hold::subject(model, run_view)?;
+    if model.dialogs.next_denials.contains_key(&unit.key) {
+        return Some("change denial");
+    }
     allow_hint(model, run_view).map(|hint| match hint {
         "approve" => "refuse",
         _ => "decline",

@@ -299,7 +299,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
             return match (hold::denied_call(run_view, &purpose), purpose) {
                 (Some(call), _) => answer::deny(model, run_view, call, text),
                 (None, InputPurpose::DenyNext(unit)) => {
-                    hold::deny_nothing(model, unit, text);
+                    hold::remember_denial(model, unit, text);
                     Vec::new()
                 }
                 (None, _) => Vec::new(),

@@ -49,21 +49,29 @@ pub(super) fn waiting<'a>(
     Some((unit, unit.oldest_held_call()?))
 }
 
+/// True if a unit is held, or the hold was requested on this screen.
+pub(crate) fn is_or_will_be_held(model: &ScreenModel, unit: &UnitState) -> bool {
+    unit.is_held() || model.dialogs.requested_holds.contains(&unit.key)
+}
+
 pub(crate) fn is_held(model: &ScreenModel, run_view: &RunView) -> Availability {
-    require(subject(model, run_view).is_some_and(UnitState::is_held))
+    require(subject(model, run_view).is_some_and(|unit| is_or_will_be_held(model, unit)))
 }
 
 pub(crate) fn has_pending_approval(model: &ScreenModel, run_view: &RunView) -> Availability {
     match (waiting(model, run_view), subject(model, run_view)) {
         (Some(_), _) => Ok(()),
-        (None, Some(unit)) if unit.is_held() => Err(Unavailable::because(no_held_call(&unit.key))),
+        (None, Some(unit)) if is_or_will_be_held(model, unit) => {
+            Err(Unavailable::because(no_held_call(&unit.key)))
+        }
         (None, _) => Err(Unavailable::NoEffect),
     }
 }
 
 /// A reason can be typed before the next call of a held unit.
 pub(crate) fn can_deny(model: &ScreenModel, run_view: &RunView) -> Availability {
-    let can = |unit: &UnitState| unit.is_held() || unit.oldest_held_call().is_some();
+    let can =
+        |unit: &UnitState| is_or_will_be_held(model, unit) || unit.oldest_held_call().is_some();
     require(subject(model, run_view).is_some_and(can))
 }
 
@@ -99,7 +107,15 @@ pub(crate) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
         ToastTopic::Holding(unit.clone()),
         format!("{unit} will wait at its next tool call"),
     );
+    model.dialogs.requested_holds.push(unit.clone());
     vec![ScreenEffect::Command(RunCommand::Hold { unit })]
+}
+
+/// Forgets that a unit is to be held and that its next call is to be denied.
+fn forget_hold(model: &mut ScreenModel, unit: &UnitKey) {
+    model.dialogs.requested_holds.retain(|held| held != unit);
+    model.dialogs.next_denials.remove(unit);
+    model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
 }
 
 pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
@@ -108,7 +124,7 @@ pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<Screen
     };
     let (unit, details) = (subject.key.clone(), release_consequences(subject));
     model.units_view.follows_work = false;
-    model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
+    forget_hold(model, &unit);
     let then = vec![ScreenEffect::Command(RunCommand::Release {
         unit: unit.clone(),
     })];
@@ -159,7 +175,7 @@ pub(crate) fn run_until(
         }
     }
     let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
-    model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
+    forget_hold(model, &unit);
     model
         .toasts
         .show(format!("{unit} runs until {}", words.join(", ")));
@@ -202,8 +218,16 @@ pub(crate) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
         Some(call) => InputPurpose::Deny(call_id(unit, call)),
         None => InputPurpose::DenyNext(unit.key.clone()),
     };
+    let key = unit.key.clone();
     model.units_view.follows_work = false;
     model.dialogs.ask_text(purpose);
+    // The reason is changed, or given up by leaving the line.
+    if let (Some(reason), Some(typed)) = (
+        model.dialogs.next_denials.remove(&key),
+        &mut model.dialogs.line_input,
+    ) {
+        typed.text = reason;
+    }
 }
 
 /// The call that the typed reason denies: of a held unit, the oldest one by now.
@@ -218,15 +242,48 @@ pub(crate) fn denied_call(run_view: &RunView, purpose: &InputPurpose) -> Option<
     }
 }
 
-/// Keeps the reason of a denial that was submitted before there was a call.
-pub(crate) fn deny_nothing(model: &mut ScreenModel, unit: UnitKey, reason: String) {
-    let refusal = format!("{}; nothing was denied", no_held_call(&unit));
-    let written = WrittenText {
-        purpose: TextPurpose::Denial(unit),
-        text: reason,
-    };
-    let text = model.dialogs.refused(&refusal, Some(written));
-    model.toasts.show(text);
+/// Remembers the reason of a denial that was submitted before there was a call.
+pub(crate) fn remember_denial(model: &mut ScreenModel, unit: UnitKey, reason: String) {
+    if reason.trim().is_empty() {
+        model.toasts.show("type a reason for the model");
+        return model.dialogs.ask_text(InputPurpose::DenyNext(unit));
+    }
+    model.toasts.show_about(
+        ToastTopic::Holding(unit.clone()),
+        format!("the next call of {unit} will be denied"),
+    );
+    model.dialogs.next_denials.insert(unit, reason);
+}
+
+/// Denies the calls that came after the reasons for denying them.
+pub(crate) fn deny_next(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    if model.is_in_past() {
+        return Vec::new();
+    }
+    let mut effects = Vec::new();
+    for (key, reason) in std::mem::take(&mut model.dialogs.next_denials) {
+        let unit = run_view.state.units.iter().find(|unit| unit.key == key);
+        let Some(unit) = unit.filter(|unit| !unit.status.is_finished()) else {
+            let written = WrittenText {
+                purpose: TextPurpose::Denial(key.clone()),
+                text: reason,
+            };
+            let refusal = format!("{key} ended before its next call; nothing was denied");
+            let text = model.dialogs.refused(&refusal, Some(written));
+            model.toasts.show(text);
+            continue;
+        };
+        match unit.oldest_held_call() {
+            Some(call) => {
+                let id = call_id(unit, call);
+                effects.extend(deny(model, run_view, id, reason));
+            }
+            None => {
+                model.dialogs.next_denials.insert(key, reason);
+            }
+        }
+    }
+    effects
 }
 
 /// Submits the reason of a denial.

@@ -148,7 +148,10 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     )
     .scope(ActionScope::Live)
     .when(|model, run_view| {
-        require(hold::subject(model, run_view).is_some_and(|unit| !unit.is_held()))
+        require(
+            hold::subject(model, run_view)
+                .is_some_and(|unit| !hold::is_or_will_be_held(model, unit)),
+        )
     }),
     effects(
         UserAction::LetGo,

@@ -43,6 +43,10 @@ pub(crate) struct Dialogs {
     pub held_changes: HeldChanges,
     /// True if the page shows a call or a change that waits for a decision, which must be seen.
     pub awaits_decision: bool,
+    /// Units whose hold was requested and is not in the record yet.
+    pub requested_holds: Vec<UnitKey>,
+    /// Reasons for denying the next call of a unit, written before there was one.
+    pub next_denials: BTreeMap<UnitKey, String>,
 }
 
 /// A message to the agent of a unit that the agent has not received yet.
@@ -56,15 +60,6 @@ struct AwaitedMessage {
 }
 
 impl Dialogs {
-    /// True while a question or a form is open, or a decision is awaited. A line that is typed has its place in the footer.
-    pub(crate) fn is_open(&self) -> bool {
-        self.question.is_some()
-            || self.editor.is_some()
-            || self.answer_form.is_some()
-            || self.amend_form.is_some()
-            || self.awaits_decision
-    }
-
     /// Remembers a message for the agent of a running attempt until it is received.
     pub(crate) fn message_sent(&mut self, unit: &UnitKey, attempt: &AttemptState, text: String) {
         let before = self
@@ -154,6 +149,10 @@ impl Dialogs {
     /// Handles the answer to the oldest command without one. Returns what to show about a refusal, whose text is kept.
     pub(crate) fn command_answered(&mut self, outcome: CommandOutcome) -> Option<String> {
         let written = self.unanswered.pop_front().flatten();
+        if outcome.is_err() {
+            // It may be the answer to one of them.
+            self.requested_holds.clear();
+        }
         if let (
             Err(_),
             Some(WrittenText {
@@ -182,7 +181,7 @@ impl Dialogs {
         self.editor.is_some() || self.amend_form.is_some() || self.answer_form.is_some()
     }
 
-    /// True while a dialog covers the page.
+    /// True while a dialog covers the page. A line that is typed has its place in the footer.
     pub(crate) fn covers_view(&self) -> bool {
         self.question.is_some() || self.is_editing()
     }

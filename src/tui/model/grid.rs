@@ -1,7 +1,7 @@
 //! Panes for several units: which units have a pane, and the scroll position of each.
 //!
-//! Units do not move between panes. Running units come first; a failed unit keeps its pane until the user has viewed
-//! the failure.
+//! Units do not move between panes. Units that wait for the user come first, then running ones; a failed unit keeps its
+//! pane until the user has viewed the failure.
 
 use std::collections::HashSet;
 
@@ -271,8 +271,8 @@ impl Grid {
     /// The units that deserve a pane, most important first.
     fn ranked_units(&self, state: &RunState, places: usize) -> Vec<usize> {
         let has_place = |unit: usize| self.pane_history.iter().any(|slot| slot.unit == unit);
-        let mut ranks: [Vec<(bool, Millis, usize)>; 4] = Default::default();
-        let [running, failed, waiting, ended] = &mut ranks;
+        let mut ranks: [Vec<(bool, Millis, usize)>; 5] = Default::default();
+        let [held, running, failed, waiting, ended] = &mut ranks;
         let mut queued = Vec::new();
         for (index, unit) in state.units.iter().enumerate() {
             let stranger = !has_place(index);
@@ -286,7 +286,8 @@ impl Grid {
             // Newest first: the user is most likely to look at the last unit that ended.
             let age = Millis(u64::MAX - attempt.ended_at.unwrap_or(attempt.last_at).0);
             match unit.status {
-                UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
+                UnitStatus::Held => held.push((stranger, attempt.started_at, index)),
+                UnitStatus::Running | UnitStatus::Silent => {
                     running.push((stranger, attempt.started_at, index))
                 }
                 UnitStatus::Waiting | UnitStatus::Queued => waiting.push((stranger, age, index)),
@@ -301,16 +302,19 @@ impl Grid {
             }
             rank.sort_unstable();
         }
-        let [running, failed, waiting, ended] = ranks;
+        let [held, running, failed, waiting, ended] = ranks;
         let pinned = self
             .wanted_unit
             .or_else(|| self.unit().filter(|_| self.chosen));
         let pinned = pinned.filter(|unit| *unit < state.units.len());
         // Failed units keep at most half of the places, so that running units stay visible.
-        let kept = failed.len().min(places / 2);
-        let first_runs = running.len().min(places - kept);
-        let order = running[..first_runs]
+        let free = places - held.len();
+        let kept = failed.len().min(free / 2);
+        let first_runs = running.len().min(free - kept);
+        // A unit that waits for the user comes first.
+        let order = held
             .iter()
+            .chain(&running[..first_runs])
             .chain(&failed)
             .chain(&running[first_runs..]);
         let rest = waiting.iter().chain(&ended).chain(&queued);

@@ -350,9 +350,19 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
     let rows = u16::try_from(lines.len())
         .unwrap_or(MAX_MESSAGE_LINES)
         .min(body.height);
+    // A single row covers the lower border instead of a row of the page.
+    let (covered, width) = match lines.as_slice() {
+        [line] => (
+            0,
+            u16::try_from(text::width(line) + 2)
+                .unwrap_or(width)
+                .min(width),
+        ),
+        _ => (margin, width),
+    };
     let area = Rect {
         x: body.x + margin,
-        y: body.bottom().saturating_sub(rows + margin).max(body.y),
+        y: body.bottom().saturating_sub(rows + covered).max(body.y),
         width,
         height: rows,
     };

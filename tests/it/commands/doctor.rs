@@ -2,11 +2,14 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpListener,
     os::unix::{
         fs::{PermissionsExt as _, symlink},
         process::CommandExt as _,
     },
     path::Path,
+    thread,
 };
 
 use nix::unistd::Uid;
@@ -113,6 +116,70 @@ fn doctor_fails_where_a_run_cannot_write() {
             "{what}"
         );
     }
+}
+
+#[test]
+#[ignore = "needs curl"]
+fn doctor_asks_for_updates_only_on_request() {
+    let (place, claude) = project();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let option = format!("--updates=http://{}/newest", listener.local_addr().unwrap());
+    let answers = [
+        (
+            "200 OK",
+            r#"{"tag_name":"v99.0.1"}"#,
+            "99.0.1 is newer than this",
+        ),
+        (
+            "200 OK",
+            r#"{"tag_name":"v0.0.1"}"#,
+            "no newer release than this",
+        ),
+        (
+            "200 OK",
+            r#"{"tag_name":"main\u001b[2J"}"#,
+            "is not a version",
+        ),
+        (
+            "200 OK",
+            "<html>",
+            "does not name a release: expected value",
+        ),
+        ("404 Not Found", "", "does not name a release: curl: (22)"),
+    ];
+    let server = thread::spawn(move || {
+        for (status, body, _) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = String::new();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).unwrap() > 0 {}
+            write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            )
+            .unwrap();
+        }
+    });
+    for (_, _, expected) in answers {
+        let doctor = place.run(&["doctor", "--ui", "json", "--claude-bin", &claude, &option]);
+        let finding = doctor.stdout.lines().last().unwrap().to_owned();
+        assert!(
+            finding.contains(r#""check":"updates""#) && finding.contains(expected),
+            "{expected}: {finding}"
+        );
+        assert_eq!(doctor.code, Some(0), "{expected}");
+    }
+    server.join().unwrap();
+    let refused = place.run(&["doctor", "--claude-bin", &claude, &option]);
+    assert!(
+        refused
+            .stdout
+            .contains("does not name a release: curl: (7)"),
+        "{refused:?}"
+    );
+    let unasked = place.run(&["doctor", "--ui", "json", "--claude-bin", &claude]);
+    assert!(!unasked.stdout.contains("updates"), "{unasked:?}");
 }
 
 #[test]

@@ -1113,7 +1113,7 @@ fn reason_typed_before_a_call_waits_reaches_no_key() {
     );
     let text = script.text();
     assert!(
-        given.is_empty() && text.contains(&format!("{nothing}; nothing was denied")),
+        given.is_empty() && text.contains("the next call of dbt-all will be denied"),
         "{given:?}\n{text}"
     );
     let again = screen(&held_early(), "dnot<space>this<enter>d", SIZE);
@@ -1125,13 +1125,59 @@ fn reason_typed_before_a_call_waits_reaches_no_key() {
         let text = screen(&held_early(), keys, SIZE);
         assert!(text.contains(nothing), "{keys}\n{text}");
     }
-    let (_, given) = grown(&held_early(), &held(), ("dnot<space>this", "<enter>"), SIZE);
-    let denied = RunCommand::Decide {
+    let denied = || RunCommand::Decide {
         unit: "dbt-all".into(),
         call: Some("t2".into()),
         decision: UserDecision::Deny("not this".into()),
     };
-    assert_eq!(given, [denied]);
+    for keys in [
+        ("dnot<space>this", "<enter>"),
+        ("dnot<space>this<enter>", ""),
+    ] {
+        let (_, given) = grown(&held_early(), &held(), keys, SIZE);
+        assert_eq!(given, [denied()], "{keys:?}");
+    }
+    // Leaving the line gives the reason up.
+    let (_, given) = grown(
+        &held_early(),
+        &held(),
+        ("dnot<space>this<enter>d<esc>", ""),
+        SIZE,
+    );
+    assert_eq!(given, []);
+    let mut over = held_early();
+    over.end("dbt-all", 1, 1);
+    let (text, given) = grown(&held_early(), &over, ("dnot<enter>", ""), SIZE);
+    assert!(
+        given.is_empty() && text.contains("dbt-all ended before its next call; nothing was denied"),
+        "{text}"
+    );
+}
+
+#[test]
+fn denial_directly_after_a_hold_is_not_lost() {
+    let (_, given) = grown(
+        &running(),
+        &held(),
+        ("<space>dnot<space>this<enter>", ""),
+        SIZE,
+    );
+    let unit = || "dbt-all".into();
+    let denied = RunCommand::Decide {
+        unit: unit(),
+        call: Some("t2".into()),
+        decision: UserDecision::Deny("not this".into()),
+    };
+    assert_eq!(given, [RunCommand::Hold { unit: unit() }, denied]);
+    // The second press takes the first one back.
+    let (_, given) = grown(&running(), &running(), ("<space><space>", ""), SIZE);
+    assert_eq!(
+        given,
+        [
+            RunCommand::Hold { unit: unit() },
+            RunCommand::Release { unit: unit() }
+        ]
+    );
 }
 
 #[test]

@@ -80,6 +80,34 @@ fn unseen_keys_change_nothing() {
 }
 
 #[test]
+fn low_terminal_shows_what_it_cannot_decide() {
+    for (tape, keys) in [
+        (hold::held(), ["s", "d", "e", "<space>"].as_slice()),
+        (
+            review::waiting(review::three_files()),
+            &["y", "X", "Y", "g", "m"],
+        ),
+    ] {
+        for size in [(40, 10), (40, 5), (120, 11)] {
+            for key in keys {
+                let (host, sent, _) = live(&tape, ScriptedHost::new(key, size), DETACHABLE);
+                assert!(
+                    sent.is_empty() && !host.text().contains("too small"),
+                    "{key} at {size:?}: {sent:?}\n{}",
+                    host.text()
+                );
+            }
+        }
+    }
+    let (host, ..) = live(&hold::held(), ScriptedHost::new("s", (120, 11)), DETACHABLE);
+    assert!(
+        notice(&host).contains("12 rows are needed, the terminal has 11"),
+        "{}",
+        host.text()
+    );
+}
+
+#[test]
 fn notice_of_a_small_terminal_leads_out() {
     let run = |keys: &str, leave| live(&tape::running(), ScriptedHost::new(keys, SMALL), leave);
     let (host, ..) = run("", DETACHABLE);

@@ -60,6 +60,31 @@ pub(crate) fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
             None => stream::waiting(scene, unit, inside, buf),
         }
     }
+    let elsewhere = scene
+        .run_view
+        .state
+        .units
+        .len()
+        .saturating_sub(grid.panes.len());
+    if elsewhere > 0 && !alone {
+        hidden_units(scene, body, elsewhere, buf);
+    }
+}
+
+/// Paints into the lower border how many units have no pane.
+fn hidden_units(scene: &DrawContext<'_>, body: Rect, count: usize, buf: &mut Buffer) {
+    let text = format!(" {} without a pane ", text::pluralize(count, "unit"));
+    let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
+    if width + 4 > body.width || body.height < 2 {
+        return;
+    }
+    let area = Rect {
+        x: body.right() - width - 2,
+        y: body.bottom() - 1,
+        width,
+        height: 1,
+    };
+    RowWriter::row(scene, buf, area).put(StyleRole::Dim, &text);
 }
 
 fn title(
