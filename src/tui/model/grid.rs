@@ -442,7 +442,7 @@ mod tests {
         grid.panes.iter().map(|slot| slot.unit).collect()
     }
 
-    use UnitStatus::{Failed as F, Queued as Q, Running as R, Succeeded as S};
+    use UnitStatus::{Failed as F, Held as H, Queued as Q, Running as R, Succeeded as S};
 
     #[test]
     fn panes_keep_their_places_as_units_end_and_begin() {
@@ -475,6 +475,24 @@ mod tests {
             small,
         );
         assert_eq!(units(&grid), [4, 1, 2, 3], "what ended first makes room");
+    }
+
+    #[test]
+    fn held_unit_gets_a_pane_before_running_ones() {
+        let small = Rect {
+            x: 0,
+            y: 0,
+            width: 80,
+            height: 21,
+        };
+        let mut grid = Grid::default();
+        let first = run_view(1, &[R, R, F, R, R, R]);
+        grid.refresh(&first, &HeldChanges::new(), small);
+        assert_eq!(units(&grid), [0, 1, 2, 3]);
+        let held = run_view(2, &[R, R, F, R, H, R]);
+        grid.refresh(&held, &HeldChanges::new(), small);
+        assert!(units(&grid).contains(&4), "{:?}", units(&grid));
+        assert!(units(&grid).contains(&2), "{:?}", units(&grid));
     }
 
     #[test]
