@@ -50,6 +50,7 @@ pub(crate) mod report;
 pub(crate) mod review;
 mod review_rules;
 pub(crate) mod run;
+mod run_limits;
 pub(crate) mod runs;
 mod scan;
 pub(crate) mod screen;

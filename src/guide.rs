@@ -48,6 +48,7 @@ pages! {
     resume = "resume",
     control = "control",
     workers = "workers",
+    automate = "automate",
     review = "review",
     sessions = "sessions",
     policy = "policy",

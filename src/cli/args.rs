@@ -21,6 +21,7 @@ pub(crate) use self::scan::ScanArgs;
 pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};
 use crate::guide::PAGES;
 pub(crate) use ingestdeck_bench::BenchArgs;
+use ingestdeck_core::config::time_limit::TimeLimitSetting;
 use ingestdeck_engine::worker::ssh::SshWorker;
 use ingestdeck_report::ReportFormat;
 
@@ -409,6 +410,12 @@ pub(crate) struct RunArgs {
     /// Run in the background: return when the run is planned; `attach` and `ctl` reach it
     #[arg(long)]
     pub detach: bool,
+    /// Cost limit of the project for a day, in UTC: the run gets what is left of it
+    #[arg(long, value_name = "USD")]
+    pub max_day_budget_usd: Option<f64>,
+    /// Wait this long (10m, none for ever) for another ingest of the project to end [default: do not wait]
+    #[arg(long, value_name = "DURATION", value_parser = attempt::time_limit)]
+    pub lock_timeout: Option<TimeLimitSetting>,
     /// How attempts at units run.
     #[command(flatten)]
     pub attempt: AttemptArgs,

@@ -11,7 +11,7 @@ use super::{
     model_choice::ModelChoice,
     otel, plan, playback_output, policy, project,
     review_rules::ReviewRules,
-    settings, texts,
+    run_limits, settings, texts,
 };
 use ingestdeck_agent::Agent;
 use ingestdeck_core::{
@@ -48,6 +48,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
         false => TextMode::Captured,
     };
     let texts = texts::read(global, &args.texts, mode, &args.select)?;
+    if args.lock_timeout.is_some() {
+        run_limits::wait_for_lock(&project::open(global)?.root, args)?;
+    }
     // The engine of this command finds what has been fetched.
     if !global.is_engine && texts.is_none() {
         git_sources::fetch(global, &args.select)?;
@@ -203,6 +206,11 @@ pub(crate) fn start_run(
         }
         playback_output::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
         return Ok(Exit::Ok);
+    }
+    let day_budget = budget("--max-day-budget-usd", args.max_day_budget_usd)?;
+    if let Some(rest) = run_limits::rest_of_day(global, day_budget)? {
+        let of_run = options.run_budget_usd.unwrap_or(rest);
+        options.run_budget_usd = Some(of_run.min(rest));
     }
     // A run that continues a review never commits without one.
     let is_wanted = *config.ingest.review || taken.review.is_some() || taken.is_reviewed;

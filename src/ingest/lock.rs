@@ -9,6 +9,8 @@ use std::{
     fs::File,
     io::{self, Read as _, Seek as _, Write as _},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use ingestdeck_core::diagnostic::Diagnostic;
@@ -16,6 +18,9 @@ use ingestdeck_os::scoped_dir::{self, FileLock, STATE_DIR, ScopedDir};
 
 /// Name of the lock file in the state directory.
 const LOCK_FILE: &str = "ingest.lock";
+
+/// Time between two attempts to lock a project.
+const LOCK_PAUSE: Duration = Duration::from_millis(500);
 
 /// Exclusive access to a project until this value is dropped.
 #[derive(Debug)]
@@ -97,6 +102,31 @@ pub fn acquire(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     })
 }
 
+/// Waits until no other process ingests the project at `root`, at most for `limit`. Before it waits, it calls `waiting`
+/// with the reason. Another process can be first afterwards.
+///
+/// # Errors
+/// As [`acquire`], at the end of the time.
+pub fn wait(
+    root: &Path,
+    limit: Duration,
+    waiting: &dyn Fn(&ProjectLockError),
+) -> Result<(), ProjectLockError> {
+    let started = Instant::now();
+    let mut is_first = true;
+    loop {
+        match acquire(root) {
+            Err(held @ ProjectLockError::Held { .. }) if started.elapsed() < limit => {
+                if std::mem::take(&mut is_first) {
+                    waiting(&held);
+                }
+                thread::sleep(LOCK_PAUSE.min(limit));
+            }
+            other => return other.map(drop),
+        }
+    }
+}
+
 fn write_holder(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
@@ -173,6 +203,28 @@ mod tests {
         let directory = File::open(dir.path()).unwrap();
         directory.lock().unwrap();
         acquire(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn wait_ends_when_the_other_ingest_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let first = acquire(root).unwrap();
+        let refused = wait(root, Duration::ZERO, &|_| panic!("it must not wait"));
+        assert!(matches!(refused, Err(ProjectLockError::Held { .. })));
+        let (waiting, is_waiting) = std::sync::mpsc::channel();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(move || {
+                wait(root, Duration::MAX, &|held| {
+                    waiting.send(held.to_string()).unwrap()
+                })
+            });
+            let shown = is_waiting.recv().unwrap();
+            assert!(shown.contains("is being ingested by process"), "{shown}");
+            drop(first);
+            waiter.join().unwrap().unwrap();
+        });
+        acquire(root).unwrap();
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod reports;
 mod resume;
 mod reviews;
 mod rules;
+mod scheduled_runs;
 mod sessions;
 mod texts;
 mod tools;

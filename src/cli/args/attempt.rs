@@ -33,7 +33,7 @@ pub(crate) struct AttemptArgs {
     pub probe: bool,
 }
 
-fn time_limit(text: &str) -> Result<TimeLimitSetting, String> {
+pub(super) fn time_limit(text: &str) -> Result<TimeLimitSetting, String> {
     value::parse_time_limit(text)
         .ok_or_else(|| format!("expected a {}, or none", value::DURATION_SYNTAX))
 }
