@@ -107,6 +107,7 @@ pub(crate) fn start_run(
         rules,
     } = request;
     let feedback = feedback(args.feedback.as_deref())?;
+    let day_budget = budget("--max-day-budget-usd", args.max_day_budget_usd)?;
     let workers = WorkerSources {
         ssh: args.worker.clone(),
         nats: args.nats.server(),
@@ -207,7 +208,6 @@ pub(crate) fn start_run(
         playback_output::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
         return Ok(Exit::Ok);
     }
-    let day_budget = budget("--max-day-budget-usd", args.max_day_budget_usd)?;
     if let Some(rest) = run_limits::rest_of_day(global, day_budget)? {
         let of_run = options.run_budget_usd.unwrap_or(rest);
         options.run_budget_usd = Some(of_run.min(rest));
