@@ -154,6 +154,7 @@ impl App {
         let mut model = ScreenModel::new(SharedModel::new(options.keymap, live), UnitsPage);
         model.connection.is_watching = watching;
         model.connection.leave_action = leave_action;
+        model.dialogs.views = options.table.views.clone();
         model.units_view.listing.arrange(options.table);
         match options.first_page {
             FirstPage::Units => {}
@@ -257,7 +258,11 @@ impl App {
     pub(crate) fn leave(self, how: ExitReason) -> TuiExit {
         let (interrupted, table) = (
             self.model.connection.interrupts > 0,
-            self.model.units_view.listing.settings(),
+            self.model
+                .units_view
+                .listing
+                .settings()
+                .of_project(self.model.dialogs.views.clone()),
         );
         TuiExit {
             reason: how,

@@ -4,7 +4,7 @@ use jiff::civil;
 
 use super::{
     command_line::{self, CommandRequest, TimeTarget},
-    hold, scopes, time,
+    hold, listing, scopes, time,
 };
 use crate::{
     action::{ActionScope, UserAction},
@@ -169,6 +169,10 @@ fn execute(
                 // The action shows why.
                 false => UserAction::Bookmark.spec().perform(model, run_view),
             }
+        }
+        CommandRequest::View(request) => {
+            listing::view(model, run_view, request)?;
+            Vec::new()
         }
         CommandRequest::Tasks => {
             model.open(TasksPage::default());

@@ -20,7 +20,7 @@ use ingestdeck_core::{
 };
 
 /// Keywords that are not names of actions, with their effects.
-const KEYWORDS: [(&str, &str); 18] = [
+const KEYWORDS: [(&str, &str); 19] = [
     ("break", "stop there whenever playing or stepping passes it"),
     ("breaks", "list of the breakpoints"),
     (
@@ -54,6 +54,10 @@ const KEYWORDS: [(&str, &str); 18] = [
     ("tasks", "list of the tasks in the background of sessions"),
     ("until", "play or run until a condition is met"),
     ("usage", "usage windows of the account of a session"),
+    (
+        "view",
+        "arrangement of the table with this name; save NAME keeps one, delete NAME forgets it",
+    ),
 ];
 
 /// Permission modes of Claude Code. It knows which of them a session may use.
@@ -117,10 +121,21 @@ pub enum CommandRequest {
     FinishReview(String),
     /// Bookmark this place with a note.
     Bookmark(String),
+    /// Show a saved arrangement of the table, save the one that is shown, or delete one; without a name, list them.
+    View(ViewRequest),
     /// Ask the agent of the session.
     Ask(AgentRequest),
     /// Perform the action of a key.
     Action(UserAction),
+}
+
+/// What happens to the saved arrangements of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ViewRequest {
+    List,
+    Show(String),
+    Save(String),
+    Delete(String),
 }
 
 /// A moment as the user writes it.
@@ -302,6 +317,7 @@ pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         },
         "finish-review" if !rest.is_empty() => Ok(CommandRequest::FinishReview(rest.to_owned())),
         "bookmark" if !rest.is_empty() => Ok(CommandRequest::Bookmark(rest.to_owned())),
+        "view" => view(rest).map(CommandRequest::View),
         "context" => alone("context", CommandRequest::Ask(AgentRequest::Context)),
         "usage" => alone("usage", CommandRequest::Ask(AgentRequest::Usage)),
         "model" => named("model", "a name, such as opus", rest, AgentRequest::Model),
@@ -323,6 +339,18 @@ pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
             Some(spec) => alone(spec.name, CommandRequest::Action(spec.action)),
             None => parse_time_target(text).map(CommandRequest::Seek),
         },
+    }
+}
+
+fn view(text: &str) -> Result<ViewRequest, CommandError> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words.as_slice() {
+        [] => Ok(ViewRequest::List),
+        ["save" | "delete"] => Err(CommandError::Missing("view", "a name after save or delete")),
+        ["save", name] => Ok(ViewRequest::Save((*name).to_owned())),
+        ["delete", name] => Ok(ViewRequest::Delete((*name).to_owned())),
+        [name] => Ok(ViewRequest::Show((*name).to_owned())),
+        [_, extra, ..] => Err(CommandError::ExtraArgument("view", (*extra).to_owned())),
     }
 }
 

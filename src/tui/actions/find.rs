@@ -55,7 +55,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::FilterText,
         "filter-text",
         "filter text",
-        "only units with a name, file:… or cause:…",
+        "only units with a name, file, cause, cost or time",
         listing::type_filter,
     )
     .when(listing::filters_units),

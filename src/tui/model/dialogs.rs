@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     AmendForm, AnswerForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose,
-    KeptTexts, LineInput, TextPurpose, WrittenText,
+    KeptTexts, LineInput, TableSettings, TextPurpose, WrittenText,
 };
 use crate::stream_frame::HeldChanges;
 use ingestdeck_core::{
@@ -45,6 +45,8 @@ pub(crate) struct Dialogs {
     pub awaits_decision: bool,
     /// Units whose hold was requested and is not in the record yet.
     pub requested_holds: Vec<UnitKey>,
+    /// Arrangements of the table that commands show, by name.
+    pub views: BTreeMap<String, TableSettings>,
     /// Reasons for denying the next call of a unit, written before there was one.
     pub next_denials: BTreeMap<UnitKey, String>,
 }

@@ -1,10 +1,16 @@
-//! The text filter of the table: names by default, or the files or failures of units.
+//! The text filter of the table: names by default, or the files, failures, costs or times of units.
 
 use crate::search_match::matches;
-use ingestdeck_core::run::state::{AttemptState, RunState, UnitNeed, UnitState};
+use ingestdeck_core::{
+    config::value::parse_duration,
+    run::{
+        spending::UnitSpending,
+        state::{AttemptState, RunState, UnitNeed, UnitState},
+    },
+};
 
 /// What can be typed, for the prompt.
-pub(crate) const FILTER_SYNTAX: &str = "a name, file:PATTERN or cause:PATTERN";
+pub(crate) const FILTER_SYNTAX: &str = "a name, file:…, cause:…, cost:>0.50 or time:>5m";
 
 /// True if the parts of `pattern` between `*` are in `text`, in this order.
 fn contains(text: &str, pattern: &str) -> bool {
@@ -22,14 +28,45 @@ fn contains(text: &str, pattern: &str) -> bool {
     })
 }
 
-/// True if the unit passes the typed text. `file:` compares the files that the unit reads or wrote, `cause:` why it failed.
+/// True if the unit passes the typed text. `file:` compares the files that the unit reads or wrote, `cause:` why it failed,
+/// `cost:` its cost in US dollars and `time:` the time in which its attempts ran.
 pub(super) fn passes(state: &RunState, unit: &UnitState, text: &str) -> bool {
     let (kind, pattern) = text.split_once(':').unwrap_or_default();
     match (kind, pattern.trim_start()) {
-        ("file" | "cause", "") => true,
+        ("file" | "cause" | "cost" | "time", "") => true,
+        ("cost", limit) => {
+            let dollars = |text: &str| text.trim_start_matches('$').parse().ok();
+            is_within(spending(state, unit).shown.usd, limit, dollars)
+        }
+        ("time", limit) => {
+            let spent = spending(state, unit).active_time;
+            let seconds = |text: &str| parse_duration(text).map(|time| time.as_secs_f64());
+            is_within(Some(spent.0 as f64 / 1000.0), limit, seconds)
+        }
         ("file", pattern) => files(unit).any(|file| contains(file, pattern)),
         ("cause", pattern) => has_cause(state, unit, pattern),
         _ => names(unit).any(|name| matches(name, text)),
+    }
+}
+
+fn spending(state: &RunState, unit: &UnitState) -> UnitSpending {
+    UnitSpending::new(unit, state.last_entry_at)
+}
+
+/// True if a value is above a limit such as `>5`, or below one such as `<5`. An incomplete limit limits nothing; an
+/// unknown value is not within any.
+fn is_within(value: Option<f64>, limit: &str, parse: impl Fn(&str) -> Option<f64>) -> bool {
+    let (is_above, number) = match limit.strip_prefix('<') {
+        Some(number) => (false, number),
+        None => (true, limit.strip_prefix('>').unwrap_or(limit)),
+    };
+    match (number.trim(), value) {
+        ("", _) => true,
+        (_, None) => false,
+        (number, Some(value)) => parse(number).is_some_and(|limit| match is_above {
+            true => value > limit,
+            false => value < limit,
+        }),
     }
 }
 
@@ -79,8 +116,9 @@ mod tests {
     use super::*;
     use ingestdeck_core::{
         run::state::UnitStatus,
-        tape::note::{
-            AttemptOutcome, PatchWritten, PlannedUnit, StopReason, Verdict, VerdictCause,
+        tape::{
+            Millis,
+            note::{AttemptOutcome, PatchWritten, PlannedUnit, StopReason, Verdict, VerdictCause},
         },
     };
 
@@ -132,7 +170,10 @@ mod tests {
             reason: String::new(),
             remedy: None,
         });
+        failed.attempts[0].counts.cost_usd = Some(1.0);
+        failed.attempts[0].ended_at = Some(Millis(90_000));
         let mut good = unit("orders", UnitStatus::Succeeded);
+        good.attempts[0].ended_at = Some(Millis(500));
         let patch = PatchWritten {
             paths: vec!["wiki/global/orders.md".into()],
             ..PatchWritten::default()
@@ -159,6 +200,19 @@ mod tests {
             (passing("cause:not a field"), passing("cause:tool fail")),
             (vec!["refunds"], vec!["refunds"])
         );
+        for (text, expected) in [
+            ("cost:>0.5", &["refunds"][..]),
+            ("cost:$0.5", &["refunds"]),
+            ("cost:<2", &["refunds"]),
+            ("cost:>2", &[]),
+            ("cost:>", &["refunds", "orders"]),
+            ("cost:much", &[]),
+            ("time:>1m", &["refunds"]),
+            ("time: < 1m", &["orders"]),
+            ("time:>1", &[]),
+        ] {
+            assert_eq!(passing(text), expected, "{text}");
+        }
         assert_eq!(
             (passing("cause:"), passing("cause:nothing")),
             (vec!["refunds", "orders"], vec![])

@@ -82,6 +82,23 @@ pub struct TableSettings {
     grouping: Grouping,
     /// Groups that the user folded or unfolded, in no order.
     toggled: HashSet<GroupKey>,
+    /// Text that a listed unit contains, or a prefix and a pattern; only of a saved view.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) text: String,
+    /// Arrangements that commands show by name; only of a project.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) views: BTreeMap<String, TableSettings>,
+}
+
+impl TableSettings {
+    /// The arrangement as a project keeps it: with its saved views, without the typed text.
+    pub(crate) fn of_project(self, views: BTreeMap<String, Self>) -> Self {
+        Self {
+            text: String::new(),
+            views,
+            ..self
+        }
+    }
 }
 
 /// How the table is divided into groups.
@@ -692,9 +709,11 @@ impl UnitListing {
         true
     }
 
-    /// The arrangement of the table.
+    /// The arrangement of the table, without saved views.
     pub(crate) fn settings(&self) -> TableSettings {
         TableSettings {
+            text: self.text.clone(),
+            views: BTreeMap::new(),
             filter: self.filter,
             sort: self.sort,
             is_reversed: self.is_reversed,
@@ -716,9 +735,12 @@ impl UnitListing {
             is_reversed,
             grouping,
             toggled,
+            text,
+            views: _,
         } = settings;
         (self.filter, self.sort, self.is_reversed, self.grouping) =
             (filter, sort, is_reversed, grouping);
+        self.text = text;
         (self.toggled, self.line_state.made_for) = (toggled, None);
     }
 

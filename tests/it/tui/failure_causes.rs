@@ -9,7 +9,7 @@ use ingestdeck_core::{
         note::{PlannedUnit, RunPlanned},
     },
 };
-use ingestdeck_tui::host::HostInput;
+use ingestdeck_tui::{Options, TableSettings, host::HostInput};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
@@ -51,6 +51,51 @@ fn failures() -> TapeFixture {
     tape.start(&units[7], 1).wait(500);
     tape.say(&units[7], 1, "Reading.");
     tape
+}
+
+/// The screen after `keys` with these settings of the table, and the settings that it leaves.
+fn viewed(keys: &str, table: TableSettings) -> (String, TableSettings) {
+    let options = Options { table, ..options() };
+    let script = ScriptedHost::new(keys, SIZE);
+    let (script, exit) = play(failures().timeline(), None, options, script);
+    (script.text(), exit.table)
+}
+
+#[test]
+fn saved_views_return_with_filter_order_and_text() {
+    let none = TableSettings::default;
+    let keys = "Fcause:title<enter>:view<space>save<space>titles<enter><esc>";
+    let (text, saved) = viewed(keys, none());
+    assert!(text.contains("page-1 "), "the filter is off again:\n{text}");
+    assert_ne!(saved, none());
+    // The next screen of the project shows all units, until the view is asked for.
+    let (text, left) = viewed("", saved.clone());
+    assert!(text.contains("page-1 "), "{text}");
+    assert_eq!(left, saved);
+    let (text, _) = viewed(":view<space>titles<enter>", saved.clone());
+    assert!(
+        text.contains("page-0 ") && !text.contains("page-1 "),
+        "{text}"
+    );
+    let (text, _) = viewed(":view<enter>", saved.clone());
+    assert!(text.contains("views: titles"), "{text}");
+    let (text, _) = viewed(":view<space>other<enter>", saved.clone());
+    assert!(text.contains("no view `other`; views: titles"), "{text}");
+    let (text, left) = viewed(":view<space>delete<space>titles<enter>", saved);
+    assert!(text.contains("view `titles` is deleted"), "{text}");
+    assert_eq!(left, none());
+    for (keys, refusal) in [
+        (":view<space>titles<enter>", "no view is saved"),
+        (":view<space>save<enter>", "a name after save or delete"),
+        (
+            ":view<space>a<space>b<enter>",
+            "takes no argument, but got `b`",
+        ),
+    ] {
+        let (text, left) = viewed(keys, none());
+        assert!(text.contains(refusal), "{keys}\n{text}");
+        assert_eq!(left, none(), "{keys}");
+    }
 }
 
 fn live(tape: &TapeFixture, script: ScriptedHost) -> (ScriptedHost, Vec<RunCommand>) {

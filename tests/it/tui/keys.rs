@@ -685,7 +685,7 @@ fn units_are_filtered_while_a_pattern_is_typed() {
     assert!(
         record("F")
             .text()
-            .contains("only units with: ▏ a name, file:PATTERN or cause:PATTERN")
+            .contains("only units with: ▏ a name, file:…, cause:…, cost:>0.50 or time:>5m")
     );
     let text = record("Fcause:").text();
     assert!(text.contains("lookml-orphans"), "{text}");
