@@ -22,7 +22,7 @@ use ingestdeck_core::{
         RunCommand, RunLimit, UserDecision,
     },
     run::{
-        PollStatus, Timeline,
+        PollStatus, Timeline, plain_reason,
         state::{HeldCallState, RunState, UnitState, WorkerState},
     },
     tape::{Millis, UnitKey, note::Amendment},
@@ -520,15 +520,15 @@ fn unit_line(unit: &UnitState, content: bool) -> String {
         .filter(|_| !unit.status.is_in_flight());
     let reason = verdict.map(|verdict| {
         if content {
-            verdict.reason.as_str()
+            plain_reason(&verdict.reason)
         } else {
-            verdict.cause.label()
+            verdict.cause.label().into()
         }
     });
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
         line.push_str(&format!(
             "  {}",
-            text::printable(reason, output::max_width(MAX_TEXT_WIDTH))
+            text::printable(&reason, output::max_width(MAX_TEXT_WIDTH))
         ));
     }
     line

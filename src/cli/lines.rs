@@ -24,6 +24,7 @@ use ingestdeck_core::{
     },
     tape::{Millis, Note, note::Severity},
     text::{self, pluralize},
+    units::limits::window_name,
 };
 
 /// Minimum width of the attempt column, which aligns short records.
@@ -410,7 +411,7 @@ impl<W: Write> LinesWriter<W> {
                 let wait = until
                     .map(|until| format!(" for {}", until.since(at)))
                     .unwrap_or_default();
-                ('▲', format!("paused{wait}: {limit}"))
+                ('▲', format!("paused{wait}: {} limit", window_name(limit)))
             }
             RunEvent::Integrating(0) => (
                 '●',

@@ -301,7 +301,10 @@ impl RunSummary {
                 .collect(),
             open_until: None,
             is_scripted: state.planned.as_ref().is_some_and(|plan| plan.scripted),
-            outcome: state.ended.as_ref().map(|ended| ended.outcome.to_string()),
+            outcome: state
+                .ended
+                .as_ref()
+                .map(|ended| ended.outcome.as_str().to_owned()),
             lost: [
                 state.loss_counts.malformed,
                 state.loss_counts.unknown,
@@ -676,6 +679,7 @@ impl RunSummary {
                 self.open_until.is_some() || state.units.iter().any(is_active),
             ),
         ) {
+            (Some(_), _) if self.waits_for_review() => RunOutcome::WaitingApproval.text(),
             (Some(outcome), _) => outcome,
             (None, RunOutcome::Running) if state.limits.is_paused => "paused",
             (None, RunOutcome::Running) => "still running",

@@ -47,6 +47,7 @@ pub mod verification;
 pub use crate::actions::event;
 pub use activity_index::ActivityIndex;
 pub use activity_mark::ActivityMark;
+pub use effective_result::plain_reason;
 pub use entry_source::{
     EntryRef, EntryScope, EntrySource, EntrySourceError, NewEntry, PollStatus, Recorder, SourceInfo,
 };

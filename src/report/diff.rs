@@ -31,10 +31,7 @@ pub fn render_text(
     let mut out = String::new();
     let _ = writeln!(out, "{} → {}", title(before, width), title(after, width));
     let pairs = [
-        Some(format_change(
-            &before.outcome.as_str(),
-            &after.outcome.as_str(),
-        )),
+        Some(format_change(&before.outcome.text(), &after.outcome.text())),
         Some(format!(
             "{} units",
             format_change(&before.units.len(), &after.units.len())

@@ -9,7 +9,7 @@ use super::{
 };
 use ingestdeck_core::{
     run::{
-        RunReport,
+        RunReport, plain_reason,
         report::{AttemptReport, UnitReport},
         spending::CostFigure,
         state::UnitStatus,
@@ -304,12 +304,12 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
         .state
         .verdict
         .as_ref()
-        .map_or(word, |verdict| verdict.reason.as_str());
+        .map_or(word.into(), |verdict| plain_reason(&verdict.reason));
     let _ = writeln!(
         out,
         "<section class=\"{class}\"><h3>attempt {}: {}</h3>",
         attempt.state.number,
-        escape(reason, MAX_SENTENCE_WIDTH)
+        escape(&reason, MAX_SENTENCE_WIDTH)
     );
     let facts = [
         Some(format!(

@@ -133,7 +133,7 @@ pub(super) fn outcome(report: &RunReport) -> String {
     if report.is_empty {
         return "empty".to_owned();
     }
-    let mut words = report.outcome.as_str().to_owned();
+    let mut words = report.outcome.text().to_owned();
     for (status, what) in [
         (UnitStatus::Failed, "failed"),
         (UnitStatus::BudgetExhausted, "out of budget"),

@@ -322,8 +322,7 @@ impl App {
     fn is_clock_running(&self) -> bool {
         let totals = &self.model.playhead.bounds.present_totals;
         let latest = self.timeline.latest_state();
-        let is_open =
-            totals.count(UnitStatus::Queued) > 0 || latest.publication.open_review().is_some();
+        let is_open = totals.count(UnitStatus::Queued) > 0 || latest.open_review().is_some();
         self.model.connection.is_live
             && (totals.active_units() > 0 || latest.ended.is_none() && is_open)
     }
@@ -449,7 +448,7 @@ impl App {
             extent.present_totals = present;
         }
         extent.is_provisional = self.timeline.is_provisional();
-        extent.is_review_open = latest.publication.open_review().is_some();
+        extent.is_review_open = latest.open_review().is_some();
         self.model.playhead.at_end = self.shown.ended
             && self.reading.indexed
             && entries > 0

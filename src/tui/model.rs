@@ -43,7 +43,7 @@ pub(crate) use kept_text::{KeptTexts, TextPurpose, WrittenText};
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use question::{AnswerMeaning, ConfirmQuestion, QuestionAnswer, listed_keys};
 pub(crate) use run_connection::{RecordedRunName, RunConnection, SessionPage};
-pub(crate) use run_results::{RunResults, outcome_word, unfinished_units};
+pub(crate) use run_results::{RunResults, unfinished_units};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{
     MAX_MATCHES, PaneMatches, SearchOrigin, SearchPane, SearchState, around_match, matching_cells,
@@ -443,7 +443,7 @@ impl SharedModel {
                     (!run_view.state.limits.is_paused, "the run is not paused")
                 }
                 ScreenEffect::Command(RunCommand::FinishReview { .. }) => {
-                    let review = run_view.state.publication.open_review();
+                    let review = run_view.state.open_review();
                     let is_same = review.is_some_and(|review| {
                         question.details.contains(&review.counts().to_string())
                     });

@@ -11,6 +11,7 @@ use ingestdeck_core::{
     run::{
         SourceInfo,
         alerts::{AlertKey, RunAlert, alerts},
+        plain_reason,
         state::{RunState, UnitStatus},
     },
     text,
@@ -157,11 +158,8 @@ fn alert_text(alert: &RunAlert<'_>) -> String {
         .and_then(|attempt| attempt.verdict.as_ref());
     match (&alert.key, verdict) {
         (AlertKey::Failure, verdict) => {
-            format!(
-                "{}: {}",
-                alert.text,
-                verdict.map_or("?", |verdict| verdict.reason.as_str())
-            )
+            let reason = verdict.map_or("?".into(), |verdict| plain_reason(&verdict.reason));
+            format!("{}: {reason}", alert.text)
         }
         _ => alert.text.clone(),
     }

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::state::{RunState, UnitState, UnitStatus};
-use crate::tape::{Millis, UnitKey};
+use crate::{
+    tape::{Millis, UnitKey},
+    units::limits::window_name,
+};
 
 /// The kind of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -99,11 +102,7 @@ pub fn alerts(state: &RunState, now: Millis) -> Vec<RunAlert<'_>> {
         }
     }
     let attempts = state.units.iter().map(|unit| unit.attempts.len()).sum();
-    if let Some(review) = state
-        .publication
-        .open_review()
-        .filter(|_| state.ended.is_none())
-    {
+    if let Some(review) = state.open_review() {
         alerts.push(RunAlert {
             key: AlertKey::Review(attempts),
             unit: None,
@@ -111,7 +110,7 @@ pub fn alerts(state: &RunState, now: Millis) -> Vec<RunAlert<'_>> {
         });
     }
     if let Some(pause) = &state.limits.pause {
-        let text = format!("waiting for the {} limit", pause.reason.replace('_', " "));
+        let text = format!("waiting for the {} limit", window_name(&pause.reason));
         alerts.push(RunAlert {
             key: AlertKey::Limit(pause.until),
             unit: None,

@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 
 use super::state::{AttemptState, RunState, UnitState, UnitStatus};
-use crate::tape::note::{
-    AttemptOutcome, AttemptOutput, ReusedSuccess, StopReason, Verdict, VerdictCause,
+use crate::{
+    tape::note::{AttemptOutcome, AttemptOutput, ReusedSuccess, StopReason, Verdict, VerdictCause},
+    text::pluralize,
 };
 
 impl AttemptState {
@@ -20,22 +21,27 @@ impl AttemptState {
             _ if verdict.cause == VerdictCause::ToolFailures => Some(
                 self.deciding_failure
                     .as_deref()
-                    .unwrap_or(&verdict.reason)
-                    .into(),
+                    .map_or_else(|| plain_reason(&verdict.reason), Cow::Borrowed),
             ),
             _ => Some(special_part_first(&verdict.reason)),
         }
     }
 }
 
+/// The reason of a verdict for a person. The tape has KTX's sentence about failed calls, which names the unit.
+pub fn plain_reason(reason: &str) -> Cow<'_, str> {
+    let calls = reason.split_once(" tool call(s) failed during WorkUnit ");
+    match calls.and_then(|(count, _)| count.parse().ok()) {
+        Some(count) => format!("{} failed", pluralize(count, "tool call")).into(),
+        None => reason.into(),
+    }
+}
+
 /// A reason with the part first that differs between failures, because tables cut the end:
 /// `node: out of memory (exit code 137)` for an agent that ended without a result.
 fn special_part_first(reason: &str) -> Cow<'_, str> {
-    // The name of the unit is next to the reason.
-    if let Some((what, _)) = reason.split_once(" during WorkUnit ")
-        && what.ends_with(" tool call(s) failed")
-    {
-        return what.into();
+    if let plain @ Cow::Owned(_) = plain_reason(reason) {
+        return plain;
     }
     if let Some((with, finding)) = reason
         .strip_prefix("its changes are no longer valid")
@@ -137,7 +143,7 @@ impl RunState {
     }
 
     /// What a person can do about a unit that needs one, if known.
-    pub(crate) fn remedy<'a>(&'a self, unit: &'a UnitState) -> Option<&'a str> {
+    pub fn remedy<'a>(&'a self, unit: &'a UnitState) -> Option<&'a str> {
         match self.verdict(unit) {
             _ if unit.status == UnitStatus::Silent => Some("inspect it; stop it, then retry it"),
             _ if unit.status == UnitStatus::Held => Some("allow, edit or deny the call"),
@@ -284,7 +290,7 @@ mod tests {
         ),
         (
             "1 tool call(s) failed during WorkUnit a",
-            "1 tool call(s) failed",
+            "1 tool call failed",
         ),
         (
             "wiki references target missing page(s): orders -> churn",

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use super::effective_result::plain_reason;
 use crate::{
     actions::{
         input_form::{InputForm, PLAN_TOOL, plan_text},
@@ -17,6 +18,7 @@ use crate::{
         },
     },
     text::{dollars, one_row, pluralize},
+    units::limits::window_name,
 };
 
 impl fmt::Display for Note {
@@ -143,7 +145,7 @@ fn sentence(note: &Note) -> String {
                 (AttemptOutcome::Failed, _) => "failed",
                 (AttemptOutcome::Stopped, _) => "stopped",
             };
-            with_outcome(outcome, &end.verdict.reason)
+            with_outcome(outcome, &plain_reason(&end.verdict.reason))
         }
         Note::RetryScheduled { next, delay_ms, .. } => {
             format!("attempt {next} starts in {}", Millis(*delay_ms))
@@ -219,16 +221,18 @@ fn sentence(note: &Note) -> String {
             let wait = wait_ms
                 .map(|wait| format!(" for {}", Millis(wait)))
                 .unwrap_or_default();
-            format!("paused{wait}: {limit}")
+            format!("paused{wait}: {} limit", window_name(limit))
         }
         Note::Throttled {
             slots: Some(slots),
             limit,
         } => {
-            format!("{limit} is nearly reached; concurrency reduced to {slots}")
+            let limit = window_name(limit);
+            format!("{limit} limit is nearly reached; concurrency reduced to {slots}")
         }
         Note::Throttled { slots: None, limit } => {
-            format!("{limit} recovered; back to full concurrency")
+            let limit = window_name(limit);
+            format!("{limit} limit recovered; back to full concurrency")
         }
         Note::LimitLifted => "limit lifted".to_owned(),
         Note::ConcurrencyChanged { slots, .. } => format!("concurrency is now {slots}"),
@@ -271,7 +275,10 @@ fn sentence(note: &Note) -> String {
             )
         }
         Note::PatchIntegrated(integrated) => match &integrated.verdict {
-            Some(verdict) => format!("{}: {}", integrated.result.label(), verdict.reason),
+            Some(verdict) => {
+                let reason = plain_reason(&verdict.reason);
+                format!("{}: {reason}", integrated.result.label())
+            }
             None => {
                 let shared = integrated.shared.iter().map(|shared| format!("; {shared}"));
                 format!(

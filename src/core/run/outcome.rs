@@ -64,7 +64,15 @@ impl RunOutcome {
         Self::from_units(state)
     }
 
-    /// Its text in JSON and on screens.
+    /// Its words for a person.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::WaitingApproval => "waiting for review",
+            outcome => outcome.as_str(),
+        }
+    }
+
+    /// Its word in JSON and in the index.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",

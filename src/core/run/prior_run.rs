@@ -34,7 +34,7 @@ impl<'a> PriorRunView<'a> {
             .state
             .ended
             .as_ref()
-            .map(|ended| ended.outcome.to_string());
+            .map(|ended| ended.outcome.as_str().to_owned());
         ContinuedRun {
             run: self.run,
             outcome,

@@ -25,6 +25,15 @@ pub struct LimitObservation {
     pub resets_in_ms: Option<u64>,
 }
 
+/// Short name of a usage window that the service reports by an identifier.
+pub fn window_name(id: &str) -> String {
+    match id {
+        "five_hour" => "5h".to_owned(),
+        "seven_day" => "7d".to_owned(),
+        id => id.replace('_', " "),
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitStatus {
     Allowed,

@@ -189,7 +189,10 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
         tape_bytes,
         entries: state.entries,
         duration: state.last_entry_at,
-        outcome: state.ended.as_ref().map(|ended| ended.outcome.to_string()),
+        outcome: state
+            .ended
+            .as_ref()
+            .map(|ended| ended.outcome.as_str().to_owned()),
         units: state.units.len() as u64,
         succeeded: count(&[UnitStatus::Succeeded]),
         budget: count(&[UnitStatus::BudgetExhausted]),

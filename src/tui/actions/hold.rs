@@ -440,7 +440,6 @@ pub(crate) fn ended_subject(
         }
         InputPurpose::Reject(_) | InputPurpose::SendBack(_) => run_view
             .state
-            .publication
             .open_review()
             .is_none()
             .then(|| "the review is over".to_owned()),

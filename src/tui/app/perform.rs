@@ -89,7 +89,7 @@ impl App {
             ScreenEffect::EditReviewed(path) => {
                 let dialogs = &self.model.dialogs;
                 let kept = dialogs.kept_texts.find(&TextPurpose::File(path.clone()));
-                let review = self.timeline.view().state.publication.open_review();
+                let review = self.timeline.view().state.open_review();
                 // Kept until the editor leaves another one.
                 let unused = dialogs
                     .unused_files

@@ -1,5 +1,7 @@
 //! Text of decoded lines and notes in one row. The text is not escaped; the drawing code makes it safe.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use ingestdeck_core::{
@@ -18,6 +20,7 @@ use ingestdeck_core::{
         note::{Amendment, AttemptOutcome},
     },
     text::{self, dollars, latency, one_row, size},
+    units::limits::window_name,
 };
 
 pub(super) fn call(name: &str, input: Option<RawJson<'_>>) -> String {
@@ -73,14 +76,14 @@ fn cost(result: &ResultLine<'_>) -> String {
 }
 
 /// The outcome of a session. Some failures have the subtype of a success.
-fn outcome<'a>(result: &'a ResultLine<'_>) -> &'a str {
+fn outcome(result: &ResultLine<'_>) -> Cow<'static, str> {
     match result.subtype.as_deref() {
-        Some(subtype) if subtype.starts_with("error") => subtype,
-        _ if result.failed() => "failed",
-        None => "completed",
+        Some(subtype) if subtype.starts_with("error") => subtype.replace('_', " ").into(),
+        _ if result.failed() => "failed".into(),
+        None => "completed".into(),
         // The verdict decides whether the unit succeeded.
-        Some("success") => "the agent ended its turn",
-        Some(subtype) => subtype,
+        Some("success") => "the agent ended its turn".into(),
+        Some(subtype) => subtype.replace('_', " ").into(),
     }
 }
 
@@ -154,15 +157,18 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
                 .filter_map(|window| {
                     Some(format!(
                         " · {} {:.0} % used",
-                        window.name,
+                        window_name(&window.name),
                         window.utilization? * 100.0
                     ))
                 })
                 .collect();
             format!(
                 "limit {} {}{used}{others}",
-                limit.limit.as_deref().unwrap_or("(unnamed)"),
-                limit.status
+                limit
+                    .limit
+                    .as_deref()
+                    .map_or_else(|| "(unnamed)".to_owned(), window_name),
+                limit.status.replace('_', " ")
             )
         }
         LineBody::Result(result) => {

@@ -2,7 +2,6 @@
 
 use ingestdeck_core::{
     run::{
-        RunOutcome,
         artifacts::run_artifacts,
         failure_groups::{FailureGroup, failure_groups},
         run_forecast::RunForecast,
@@ -66,12 +65,4 @@ fn written(state: &RunState) -> String {
     ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
     counts.join(", ")
-}
-
-/// The outcome as a word.
-pub(crate) fn outcome_word(state: &RunState) -> &'static str {
-    match RunOutcome::from_state(state, false) {
-        RunOutcome::WaitingApproval => "waits for a review",
-        outcome => outcome.as_str(),
-    }
 }

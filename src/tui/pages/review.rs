@@ -32,7 +32,7 @@ impl Page for ReviewPage {
 
     fn hints(&self, _: &SharedModel, run_view: &RunView) -> &'static [UserAction] {
         use UserAction::*;
-        let review = run_view.state.publication.open_review();
+        let review = run_view.state.open_review();
         if review.is_some_and(|review| review.counts().open == 0) {
             &[
                 FinishReview,
@@ -191,7 +191,7 @@ impl Page for ReviewPage {
 /// Opens the page of a review once when the run begins to wait for it.
 pub(super) fn show_new_review(model: &mut ScreenModel, run_view: &RunView) {
     let waits = model.connection.accepts_commands() && model.playhead.playback == Playback::Follow;
-    let review = run_view.state.publication.open_review();
+    let review = run_view.state.open_review();
     let Some(review) = review.filter(|_| waits) else {
         return;
     };

@@ -18,6 +18,7 @@ use ingestdeck_core::{
     run::state::{HoldMode, RunState, UnitNeed, UnitStatus, UsageWindow},
     tape::{Millis, note::RunEndOutcome},
     text::{self, clock, count, dollars, pluralize},
+    units::limits::window_name,
 };
 
 /// Columns between two items.
@@ -307,6 +308,9 @@ fn cut(text: &str, width: usize) -> String {
     text::printable(text, width).into_owned()
 }
 
+/// The state of a run whose changes wait, while its engine is open and after that.
+const WAITS_FOR_REVIEW: &str = "waits for review";
+
 fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
     let (state, totals) = (&scene.run_view.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
@@ -328,6 +332,11 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
             StyleRole::Succeeded,
             glyphs.status(UnitStatus::Succeeded),
             "done",
+        ),
+        Some(end) if end.outcome == RunEndOutcome::WaitingApproval => (
+            StyleRole::Paused,
+            glyphs.status(UnitStatus::Held),
+            WAITS_FOR_REVIEW,
         ),
         Some(end) => {
             let role = if end.failed > 0 {
@@ -353,7 +362,7 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
         None if state.publication.open_review().is_some() => (
             StyleRole::Paused,
             glyphs.status(UnitStatus::Held),
-            "waits for review",
+            WAITS_FOR_REVIEW,
         ),
         None if state.limits.is_paused => {
             (StyleRole::Paused, glyphs.status(UnitStatus::Held), "paused")
@@ -514,21 +523,12 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
         Some(until) => format!(", {} left", until.since(now)),
         None => String::new(),
     };
-    let limit = limit_name(&paused.reason);
+    let limit = window_name(&paused.reason);
     Some(HeaderItem::new(
         0,
         StyleRole::Paused,
         format!("WAITING for the {} limit{until}", cut(&limit, 40)),
     ))
-}
-
-/// Short name of a limit that the service reports by an identifier.
-fn limit_name(id: &str) -> String {
-    match id {
-        "five_hour" => "5h".to_owned(),
-        "seven_day" => "7d".to_owned(),
-        id => id.replace('_', " "),
-    }
 }
 
 /// The units that are done, as a bar and as a count.
@@ -770,7 +770,7 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
                 .filter(|throttled| throttled.concurrency < all && state.ended.is_none())
             {
                 Some(throttled) => {
-                    let (allowed, why) = (throttled.concurrency, limit_name(&throttled.reason));
+                    let (allowed, why) = (throttled.concurrency, window_name(&throttled.reason));
                     let running = [UnitStatus::Running, UnitStatus::Silent, UnitStatus::Held];
                     let running: usize = running.map(|status| totals.count(status)).iter().sum();
                     // Attempts that run are not stopped.
@@ -800,7 +800,7 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         } else {
             String::new()
         };
-        let name = limit_name(&limit.name);
+        let name = window_name(&limit.name);
         // Only the workers of that account wait for it.
         let of = limit
             .account

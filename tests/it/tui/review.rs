@@ -9,7 +9,7 @@ use ingestdeck_core::{
         Note,
         note::{
             BlockedFile, CommandReceived, ReviewDecided, ReviewDecision, ReviewRequested,
-            ReviewedFile, SaveFailed, attempt_output::ArtifactChange,
+            ReviewedFile, RunEndOutcome, RunEnded, SaveFailed, attempt_output::ArtifactChange,
         },
     },
 };
@@ -152,6 +152,23 @@ fn review_page_is_rendered() {
         live(&tape, "j", (120, 36)).0.text()
     );
     insta::assert_snapshot!("review_question_80x24", live(&tape, "g", (80, 24)).0.text());
+}
+
+#[test]
+fn ended_run_takes_no_decisions() {
+    let mut tape = waiting(three_files());
+    let ended = RunEnded {
+        outcome: RunEndOutcome::WaitingApproval,
+        succeeded: 2,
+        unsaved: 2,
+        ..RunEnded::default()
+    };
+    tape.wait(100).note(None, &Note::RunEnded(ended));
+    let (screen, commands) = live(&tape, "Vyg", (120, 36));
+    let text = screen.text();
+    assert!(text.contains("‖ waits for review"), "{text}");
+    assert!(!text.contains("g commit"), "{text}");
+    assert_eq!(commands, []);
 }
 
 #[test]

@@ -59,6 +59,12 @@ pub struct PriorPatchIntegration {
 }
 
 impl super::RunState {
+    /// The review whose decisions the run accepts: one that waits at the end of a run continues in another.
+    pub fn open_review(&self) -> Option<&ReviewState> {
+        let review = self.publication.open_review();
+        review.filter(|_| self.ended.is_none())
+    }
+
     /// True if units work again although a review waited, so that it continues when they have ended.
     pub fn is_review_interrupted(&self) -> bool {
         let works = |unit: &super::UnitState| {
@@ -95,7 +101,7 @@ impl Publication {
             .map(|blocked| blocked.reason.as_str())
     }
 
-    /// The review that the run waits for.
+    /// The review that waits for decisions, also after the end of the run.
     pub fn open_review(&self) -> Option<&ReviewState> {
         self.review.as_deref().filter(|review| review.is_waiting)
     }

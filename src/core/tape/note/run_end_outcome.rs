@@ -61,9 +61,13 @@ impl Default for RunEndOutcome {
     }
 }
 
+/// The outcome in words for a person.
 impl fmt::Display for RunEndOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(match self {
+            Self::WaitingApproval => "waiting for review",
+            outcome => outcome.as_str(),
+        })
     }
 }
 
@@ -101,6 +105,7 @@ mod tests {
             let is_other = matches!(outcome, RunEndOutcome::Other(_));
             assert_eq!(is_other, ["from_the_future", ""].contains(&word), "{word}");
             assert_eq!(serde_json::to_string(&outcome).unwrap(), json);
+            assert!(is_other || !outcome.to_string().contains('_'), "{outcome}");
         }
     }
 }

@@ -179,7 +179,11 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
             };
             format!(
                 "END {} succeeded={} failed={} stopped={} not_run={}{unsaved}",
-                end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
+                end.outcome.as_str(),
+                end.succeeded,
+                end.failed,
+                end.stopped,
+                end.not_run
             )
         }
     };

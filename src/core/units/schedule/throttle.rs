@@ -3,7 +3,7 @@
 use super::{HaltReason, Schedule, ScheduleEffect, push_message, push_throttle_note};
 use crate::{
     tape::{Note, note::Severity},
-    units::governor::ThrottleChange,
+    units::{governor::ThrottleChange, limits::window_name},
 };
 
 impl Schedule {
@@ -21,8 +21,10 @@ impl Schedule {
             ThrottleChange::Paused { .. } if self.halt.is_some() => self.governor.end_pause(),
             ThrottleChange::ResetTooLate if self.halt.is_some() => {}
             ThrottleChange::ResetTooLate => {
-                let text =
-                    format!("{limit} resets too late to wait for: the run ends and can be resumed");
+                let limit = window_name(limit);
+                let text = format!(
+                    "{limit} limit resets too late to wait for: the run ends and can be resumed"
+                );
                 push_message(Severity::Error, text, effects);
                 self.halt(HaltReason::LimitReached, effects);
             }

@@ -14,7 +14,7 @@ use crate::{
 use ingestdeck_core::{
     decode,
     run::{
-        Timeline, recorded_decisions,
+        Timeline, plain_reason, recorded_decisions,
         spending::CostFigure,
         state::{AttemptState, RowKind, RowOutcome, StreamRow, UnitState},
     },
@@ -199,11 +199,12 @@ fn verdict_blocks(
         StopReason::Budget => "budget: turns or cost ran out",
         StopReason::Error => "error",
     };
+    let reason = plain_reason(&verdict.reason);
     let mut pieces = vec![
-        DocumentBlock::section("verdict", Some(verdict.reason.as_str().into())),
+        DocumentBlock::section("verdict", Some((*reason).into())),
         DocumentBlock::fact("outcome", role, outcome),
         DocumentBlock::fact("cause", role, cause(&verdict.cause, zone)),
-        DocumentBlock::fact("reason", StyleRole::Text, &verdict.reason),
+        DocumentBlock::fact("reason", StyleRole::Text, &*reason),
     ];
     if let Some(remedy) = &verdict.remedy {
         // The tape has the time of a reset in UTC.

@@ -17,7 +17,7 @@ use crate::{
     unit_row,
 };
 use ingestdeck_core::{
-    run::state::AttemptState,
+    run::{plain_reason, state::AttemptState},
     tape::note::{AttemptOutcome, StopReason},
     text::{self, count, latency},
 };
@@ -88,8 +88,11 @@ fn difference(scene: &DrawContext<'_>, view: &ComparePage, area: Rect, buf: &mut
     };
     let how = view.selected_pair().map(|pair| pair.difference);
     let title = format!(
-        "call {}: {}",
+        "call {}{}: {}",
         view.list.selected + 1,
+        view.selected_pair()
+            .map(|pair| place_text(&pair))
+            .unwrap_or_default(),
         how.map_or("", difference_text)
     );
     titled_rule(scene, &title, &place, area, buf);
@@ -198,16 +201,26 @@ fn notice(
             &format!("all {of} calls are the same, with the same results"),
         ),
         Some(first) => {
-            let how = comparison
-                .pairs
-                .get(first)
-                .map_or("", |pair| difference_text(pair.difference));
+            let pair = comparison.pairs.get(first);
+            let how = pair.map_or("", |pair| difference_text(pair.difference));
+            let place = pair.map(place_text).unwrap_or_default();
             pen.put(
                 StyleRole::Warning,
-                &format!("first difference at call {}: {how}", first + 1),
+                &format!("first difference at call {}{place}: {how}", first + 1),
             );
             pen.put(StyleRole::Dim, &format!(" · {differ} of {of} differ"));
         }
+    }
+}
+
+/// Where the inspector has the calls of a pair, as its place in the list of actions shows it.
+fn place_text(pair: &CallPair) -> String {
+    match (pair.left, pair.right) {
+        (Some(left), Some(right)) if left != right => {
+            format!(" (actions {} and {})", left + 1, right + 1)
+        }
+        (Some(row), _) | (None, Some(row)) => format!(" (action {})", row + 1),
+        (None, None) => String::new(),
     }
 }
 
@@ -314,7 +327,7 @@ fn summary(
         let reason = attempt
             .verdict
             .as_ref()
-            .map(|verdict| text::one_row(&verdict.reason, 200));
+            .map(|verdict| text::one_row(&plain_reason(&verdict.reason), 200));
         reason
             .filter(|reason| reason != "completed")
             .map_or_else(|| word.to_owned(), |reason| format!("{word}: {reason}"))

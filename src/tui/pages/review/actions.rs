@@ -174,9 +174,11 @@ fn is_open(model: &ScreenModel, run_view: &RunView) -> Availability {
 
 /// Why nothing can be decided now; `None` if the run waits for decisions.
 fn closed_reason(run_view: &RunView) -> Option<&'static str> {
-    let publication = &run_view.state.publication;
-    match publication.open_review() {
+    match run_view.state.open_review() {
         Some(_) => None,
+        None if run_view.state.publication.open_review().is_some() => {
+            Some("the run has ended; decide with `ingestdeck review`")
+        }
         None if run_view.state.is_review_interrupted() => {
             Some("a unit works again; the review continues after it")
         }
@@ -420,7 +422,7 @@ pub(crate) fn decide_matching(
     pattern: &ChangePattern,
     reason: Option<&str>,
 ) -> Result<Vec<ScreenEffect>, Problem> {
-    let open = run_view.state.publication.open_review();
+    let open = run_view.state.open_review();
     let is_present =
         model.connection.accepts_commands() && model.playhead.playback == Playback::Follow;
     let closed =

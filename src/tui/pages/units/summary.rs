@@ -6,13 +6,13 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use crate::{
     action::UserAction,
     forecast_text::forecast_words,
-    model::{outcome_word, short_date_time},
+    model::short_date_time,
     page::DrawContext,
     theme::{StyleRole, status_role},
     widgets::{RowWriter, key_names, pane},
 };
 use ingestdeck_core::{
-    run::{failure_groups::FailureGroup, state::UnitStatus},
+    run::{RunOutcome, failure_groups::FailureGroup, state::UnitStatus},
     tape::Millis,
     text::{self, clock, commands::review_command, pluralize},
 };
@@ -157,7 +157,7 @@ fn effort(scene: &DrawContext<'_>) -> String {
     let turns = usize::try_from(model.totals.turns).unwrap_or(usize::MAX);
     format!(
         "{}, {times} {dot} {} {dot} {} {dot} {}",
-        outcome_word(state),
+        RunOutcome::from_state(state, false).text(),
         state.duration_text(end),
         state.cost_figure(),
         pluralize(turns, "turn")

@@ -58,7 +58,7 @@ fn a_limit_that_resets_too_late_ends_the_run() {
     );
     insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
-    note: message "five_hour resets too late to wait for: the run ends and can be resumed"
+    note: message "5h limit resets too late to wait for: the run ends and can be resumed"
 
     END limit succeeded=1 failed=1 stopped=0 not_run=1
     "#);
