@@ -22,7 +22,7 @@ use ingestdeck_core::{
     control::CommandOrigin,
     diagnostic::Problem,
     run::{
-        review::{FileReview, ReviewState, is_bound},
+        review::{FileReview, HunkReview, ReviewState, is_bound},
         state::{Publication, RunState, UnitState, UnitStatus},
         verification::file_verification,
     },
@@ -389,6 +389,11 @@ fn change_text(file: &ReviewedFile, review: &FileReview, diff: bool) -> String {
         .collect::<Vec<_>>()
         .join(", ");
     let mut line = format!("{decision:<14} {:<8} {path}  {units}", file.change.as_str());
+    if let Some(feedback) = review.hunks.iter().find_map(HunkReview::ignored_feedback) {
+        let sentence = format!("unchanged since it was sent back: {feedback}");
+        let sentence = text::printable(&sentence, output::max_width(MAX_REASON_WIDTH));
+        line.push_str(&format!("\n    {sentence}"));
+    }
     if diff {
         if review.edited.is_some() {
             line.push_str("\n    the text of the reviewer, which replaces the file:");

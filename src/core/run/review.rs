@@ -383,6 +383,14 @@ impl ReviewedFile {
     }
 }
 
+impl HunkReview {
+    /// The feedback of a person after which the unit returned an equal change, which has no new decision.
+    pub fn ignored_feedback(&self) -> Option<&str> {
+        let is_open = self.decision == ReviewDecision::Open;
+        self.feedback.as_deref().filter(|_| is_open)
+    }
+}
+
 impl FileReview {
     fn new(
         file: &ReviewedFile,

@@ -162,6 +162,9 @@ fn equal_changes_keep_their_decisions() {
             Some("name the owner"),
             "the reviewer sees what was asked for"
         );
+        let ignored = sent_back.ignored_feedback();
+        assert_eq!(ignored, is_finished.then_some("name the owner"));
+        assert_eq!(second.files[0].hunks[1].ignored_feedback(), None);
     }
 }
 

@@ -150,18 +150,22 @@ fn draw_line(
     if let Some(feedback) = feedback {
         pen.put(
             StyleRole::Dim,
-            &format!("  {}", text::one_row(feedback, 200)),
+            &format!("  {}", text::one_row(&feedback, 200)),
         );
     }
 }
 
-fn feedback_of(review: &ReviewState, line: ReviewLine) -> Option<&str> {
+fn feedback_of(review: &ReviewState, line: ReviewLine) -> Option<String> {
     let hunks = &review.files.get(line.file())?.hunks;
     let hunk = match line {
         ReviewLine::File(_) => hunks.first().filter(|_| hunks.len() == 1)?,
         ReviewLine::Hunk { hunk, .. } => hunks.get(hunk)?,
     };
-    hunk.reason.as_deref().or(hunk.feedback.as_deref())
+    if let Some(feedback) = hunk.ignored_feedback() {
+        return Some(format!("unchanged since it was sent back: {feedback}"));
+    }
+    let text = hunk.reason.as_ref().or(hunk.feedback.as_ref())?;
+    Some(text.to_string())
 }
 
 fn decision_mark(
@@ -172,7 +176,7 @@ fn decision_mark(
     let sign = |plain, glyph| if ascii { plain } else { glyph };
     match decision {
         Some(ReviewDecision::Open) => (StyleRole::Warning, sign("?", "○")),
-        Some(ReviewDecision::Accepted) => (StyleRole::Succeeded, sign("+", "✓")),
+        Some(ReviewDecision::Accepted) => (StyleRole::Succeeded, sign("v", "✓")),
         Some(ReviewDecision::Rejected) => (StyleRole::Failed, sign("x", "✗")),
         Some(ReviewDecision::Edited) => (StyleRole::Succeeded, sign("e", "✎")),
         Some(ReviewDecision::SentBack) => (StyleRole::Warning, sign("<", "↩")),
