@@ -22,6 +22,7 @@ mod scroll_list;
 mod search;
 mod selection;
 mod side_pane;
+mod text_keys;
 mod timeline_bounds;
 mod toast;
 mod unit_filter;

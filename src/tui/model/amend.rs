@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::KeyCode;
 use ratatui::style::{Modifier, Style};
 use tui_textarea::{TextArea, WrapMode};
 
+use super::text_keys;
 use crate::key::KeyPress;
 use ingestdeck_core::{
     control::{MAX_FEEDBACK_CHARS, MAX_MODEL_CHARS, MAX_TURNS},
@@ -133,7 +134,7 @@ impl AmendForm {
                 if key.typed().is_none() => {}
             _ => {
                 if let Some(area) = self.area() {
-                    area.input(KeyEvent::new(key.code, key.modifiers));
+                    text_keys::edit(area, key);
                 }
             }
         }

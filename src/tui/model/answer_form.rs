@@ -2,12 +2,12 @@
 //!
 //! It holds what is chosen and typed. Whether the answer is valid is decided by [`InputForm`].
 
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::KeyCode;
 use ratatui::style::{Modifier, Style};
 use serde_json::{Map, Value};
 use tui_textarea::{CursorMove, TextArea, WrapMode};
 
-use super::CallId;
+use super::{CallId, text_keys};
 use crate::key::KeyPress;
 use ingestdeck_core::{
     actions::input_form::{FieldAnswer, InputField, InputForm, MAX_ANSWER_CHARS},
@@ -145,7 +145,7 @@ impl AnswerForm {
             }
             _ if key.typed().is_some_and(text::is_hidden) => {}
             _ => {
-                state.text.input(KeyEvent::new(key.code, key.modifiers));
+                text_keys::edit(&mut state.text, key);
                 if !is_multiple && has_text(&state.text) {
                     state.chosen.clear();
                 }

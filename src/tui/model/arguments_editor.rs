@@ -4,12 +4,11 @@
 
 use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
 use ratatui::style::Style;
 use serde_json::{Map, Value};
 use tui_textarea::{CursorMove, TextArea, WrapMode};
 
-use super::CallId;
+use super::{CallId, text_keys};
 use crate::key::KeyPress;
 use ingestdeck_core::{
     actions::sql_query::SqlQuery, diagnostic::Problem, run::state::HeldCallState, text,
@@ -58,7 +57,9 @@ impl ArgumentsEditor {
         }
         let value: Value =
             serde_json::from_str(&held.input).map_err(|error| Problem::new(error.to_string()))?;
-        let area = area(&escaped(&pretty(&value)));
+        let mut area = area(&escaped(&pretty(&value)));
+        let (row, column) = first_value(&value);
+        area.move_cursor(CursorMove::Jump(row, column));
         let original = if let Value::Object(object) = value {
             object
         } else {
@@ -82,7 +83,7 @@ impl ArgumentsEditor {
     pub(crate) fn handle_key(&mut self, key: KeyPress) {
         self.problem = None;
         if key.typed().is_none_or(|char| !text::is_hidden(char)) {
-            self.area.input(KeyEvent::new(key.code, key.modifiers));
+            text_keys::edit(&mut self.area, key);
         }
     }
 
@@ -331,6 +332,18 @@ fn area(content: &str) -> TextArea<'static> {
     area
 }
 
+/// Row and column of the first value in the JSON text; of its first character, if it is a string.
+fn first_value(value: &Value) -> (u16, u16) {
+    const INDENT: usize = 2;
+    let first = value.as_object().and_then(|object| object.iter().next());
+    let Some((key, value)) = first else {
+        return (0, 0);
+    };
+    let key = escaped(&Value::from(key.as_str()).to_string());
+    let column = INDENT + key.chars().count() + ": ".len() + usize::from(value.is_string());
+    (1, u16::try_from(column).unwrap_or(u16::MAX))
+}
+
 fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
@@ -577,6 +590,14 @@ mod tests {
         assert_eq!(editor.field_name().as_deref(), Some("content"));
         editor.next_field(false);
         assert_eq!((editor.field_name(), cursor(&editor).0), (None, 2));
+    }
+
+    #[test]
+    fn editor_begins_at_the_first_value() {
+        let at = |value: Value| cursor(&editor(&value).unwrap());
+        assert_eq!(at(json!({"a\u{200b}\": b": "text", "c": 1})), (1, 19));
+        assert_eq!(at(json!({"n": 5})), (1, 7));
+        assert_eq!(at(json!({})), (0, 0));
     }
 
     #[test]
