@@ -95,9 +95,9 @@ pub(super) fn attach_to(
 ) -> Result<Exit, CliError> {
     let runs = runs::resolve_store(global)?;
     if runs.status(&run)? != RunStatus::Running {
-        let name = match last_demo::kept_project(&run.tape) {
-            Some(_) => last_demo::NAME.to_owned(),
-            None => run.id.short().to_string(),
+        let name = match last_demo::is_named(&run.tape) {
+            true => last_demo::NAME.to_owned(),
+            false => run.id.short().to_string(),
         };
         let failure = CliError::not_found(format!("run {} is not active", run.id.short()));
         let help = format!("open its record with `ingestdeck replay {name}`");
@@ -228,6 +228,8 @@ struct ScreenClient<'a> {
 /// The task that exchanges lines with the engine.
 struct EngineExchange {
     commands: mpsc::Sender<RunCommand>,
+    /// Counts the reports of growth of the tape.
+    grown: watch::Receiver<u64>,
     leave: oneshot::Sender<LeaveMode>,
     task: JoinHandle<AttachmentEnd>,
 }
@@ -261,6 +263,7 @@ impl ScreenClient<'_> {
             ..options
         };
         options.exit_when = self.until.map(screen::exit_condition);
+        let is_ascii = options.theme.is_ascii();
         bookmarks::attach_to_tape(&mut options, self.run, &self.tape);
         let connection = EngineConnection {
             run: self.run,
@@ -281,7 +284,7 @@ impl ScreenClient<'_> {
             .map_err(CliError::task)
             .and_then(|left| left.map_err(|error| screen::terminal_error(&error)));
         match left {
-            Ok(left) => self.leave(left, exchange, engine).await,
+            Ok(left) => self.leave(left, exchange, engine, is_ascii).await,
             Err(error) => {
                 // Without a detach, the engine applies `ui.on_disconnect`.
                 exchange.task.abort();
@@ -296,12 +299,14 @@ impl ScreenClient<'_> {
     /// Leaves the run as the user chose, and prints how it ended or how to reach it.
     async fn leave(
         self,
-        left: TuiExit,
+        mut left: TuiExit,
         exchange: EngineExchange,
         engine: Option<EngineProcess>,
+        is_ascii: bool,
     ) -> Result<RunResult, CliError> {
         let EngineExchange {
             commands,
+            grown,
             leave,
             mut task,
         } = exchange;
@@ -328,7 +333,7 @@ impl ScreenClient<'_> {
             ExitReason::Quit | ExitReason::Chosen(_) => {}
         }
         let state = left.timeline.latest_state();
-        let has_work = state.publication.open_review().is_some()
+        let has_work = state.open_review().is_some()
             || state
                 .units
                 .iter()
@@ -341,10 +346,13 @@ impl ScreenClient<'_> {
         let signals = SignalListener::listen()?;
         report_stopping(&left);
         let stop = commands.clone();
+        let timeline = &mut left.timeline;
         let ending = async {
             if has_work {
                 // The engine has ended if the command cannot be sent.
                 let _ = stop.send(RunCommand::StopAll).await;
+                // Other screens keep the engine open after the end of the run.
+                wait_for_run_end(timeline, grown).await;
             }
             drop(stop);
             let _ = leave.send(LeaveMode::AwaitEnd);
@@ -368,7 +376,7 @@ impl ScreenClient<'_> {
             return Ok(ended(if has_work { Exit::UnitFailed } else { Exit::Ok }));
         }
         let (reason, interrupted) = (left.reason, left.interrupted);
-        let (summary, timeline) = screen::print_summary(left.timeline)?;
+        let (summary, timeline) = screen::print_summary(is_ascii, left.timeline)?;
         if let AttachmentEnd::Aborted(reason) = end {
             return Err(CliError::failed(reason));
         }
@@ -398,11 +406,20 @@ impl ScreenClient<'_> {
             TapeLocation::InProject { flag } => flag.as_deref(),
             TapeLocation::PathOnly | TapeLocation::Demo => Some(project_of(&self.tape)),
         };
-        let line = match last_demo::kept_project(&self.tape) {
-            Some(_) => commands::detached_run(None, last_demo::NAME),
-            None => commands::detached_run(flag, &self.run.short()),
+        let line = match last_demo::is_named(&self.tape) {
+            true => commands::detached_run(None, last_demo::NAME),
+            false => commands::detached_run(flag, &self.run.short()),
         };
         playback_output::print_stderr(&line);
+    }
+}
+
+/// Reads the growing tape until it contains the end of the run, cannot be read, or the engine has ended.
+async fn wait_for_run_end(timeline: &mut Timeline, mut grown: watch::Receiver<u64>) {
+    while timeline.seek(u64::MAX).is_ok() && timeline.latest_state().ended.is_none() {
+        if grown.changed().await.is_err() {
+            return;
+        }
     }
 }
 
@@ -447,6 +464,7 @@ fn start_exchange(
     let (commands, mut received) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
     let (answer, outcomes) = mpsc::unbounded_channel();
     let (grown, changed) = watch::channel(0);
+    let following = grown.subscribe();
     let (report_failure, failed) = oneshot::channel();
     let (leave, left) = oneshot::channel();
     let mut left = LeaveSignal::new(left);
@@ -486,6 +504,7 @@ fn start_exchange(
     (
         EngineExchange {
             commands,
+            grown: following,
             leave,
             task,
         },

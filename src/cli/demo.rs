@@ -218,9 +218,11 @@ impl DemoPlace {
         last_demo::replace().map(Self::Kept).or_else(|error| {
             tracing::warn!(%error, "the demo is not kept");
             let temporary = PrivateDir::new(private_dir::DEMO_PREFIX);
-            temporary
-                .map(Self::Temporary)
-                .map_err(|error| write_failure(&error))
+            let place = temporary.map(Self::Temporary);
+            let place = place.map_err(|error| write_failure(&error))?;
+            // Without its name, it is reached by its id.
+            let _ = last_demo::name_temporary(&place.project());
+            Ok(place)
         })
     }
 

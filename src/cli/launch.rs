@@ -380,6 +380,7 @@ async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunRes
         ..
     } = run;
     bookmarks::attach_to_run(&mut options, &store, id);
+    let is_ascii = options.theme.is_ascii();
     let timeline = Timeline::new(Box::new(playback_output::for_ui(source, Ui::Tui)));
     let (tell, broken) = oneshot::channel();
     let driving = tokio::spawn(async move {
@@ -423,7 +424,7 @@ async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunRes
     let (ended, finish) = ended.map_err(CliError::task)?;
     finish.finish();
     let left = left?;
-    let (summary, _) = screen::print_summary(left.timeline)?;
+    let (summary, _) = screen::print_summary(is_ascii, left.timeline)?;
     ended.map_err(CliError::internal)?;
     let exit = |again| {
         screen::exit_after(

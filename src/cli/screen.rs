@@ -44,6 +44,7 @@ pub(crate) fn show_record(
         options.first_page = tui::FirstPage::Session;
     }
     bookmarks::attach_to_record(&mut options, global, &args.what, timeline.source().info());
+    let is_ascii = options.theme.is_ascii();
     let runtime = runtime(1)?;
     let left = runtime.block_on(table_memory::run(timeline, None, options));
     // The reader of a closed terminal may block forever.
@@ -51,7 +52,7 @@ pub(crate) fn show_record(
     let left = left.map_err(|error| terminal_error(&error))?;
     let exit = exit_after(&left.reason, Exit::Ok);
     if left.reason == ExitReason::Quit {
-        print_partial_summary(left.timeline)?;
+        print_partial_summary(is_ascii, left.timeline)?;
     }
     let choice = match left.reason {
         ExitReason::Chosen(choice) => Some(choice),
@@ -183,11 +184,43 @@ pub(crate) fn terminal_error(error: &tui::TuiError) -> CliError {
     )
 }
 
+/// The text with the characters of the screen, which may be limited to ASCII.
+fn in_screen_characters(is_ascii: bool, text: String) -> String {
+    match is_ascii {
+        true => ascii_signs(&text),
+        false => text,
+    }
+}
+
+/// Replaces the signs of a summary by those of the screen in ASCII.
+fn ascii_signs(text: &str) -> String {
+    const SIGNS: [(char, &str); 13] = [
+        ('·', "-"),
+        ('≥', ">="),
+        ('…', "~"),
+        ('→', ">"),
+        ('▲', "!"),
+        ('✗', "x"),
+        ('✓', "v"),
+        ('◆', "B"),
+        ('■', "#"),
+        ('◌', "/"),
+        ('○', "o"),
+        ('‖', "="),
+        ('≡', "^"),
+    ];
+    let mut ascii = text.to_owned();
+    for (sign, plain) in SIGNS {
+        ascii = ascii.replace(sign, plain);
+    }
+    ascii
+}
+
 /// Prints a summary of the entries that were read so far. Reads nothing more, because the record may be large.
-fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
+fn print_partial_summary(is_ascii: bool, timeline: Timeline) -> Result<(), CliError> {
     use std::io::Write as _;
     if timeline.is_fully_read() {
-        return print_summary(timeline).map(drop);
+        return print_summary(is_ascii, timeline).map(drop);
     }
     let state = timeline.latest_state();
     let summary = RunSummary::from_state(state).with_open_end(timeline.is_open_ended());
@@ -196,15 +229,18 @@ fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
         "the record was not read completely; this summary covers its first {} entries\n",
         state.entries
     ));
-    let _ = output::stdout().write_all(text.as_bytes());
+    let _ = output::stdout().write_all(in_screen_characters(is_ascii, text).as_bytes());
     Ok(())
 }
 
-/// Prints a summary of the whole record to the scrollback.
+/// Prints a summary of the whole record to the scrollback, with the characters of the screen.
 ///
 /// # Errors
 /// If the record cannot be read.
-pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(RunSummary, Timeline), CliError> {
+pub(crate) fn print_summary(
+    is_ascii: bool,
+    mut timeline: Timeline,
+) -> Result<(RunSummary, Timeline), CliError> {
     use std::io::Write as _;
     timeline.seek(u64::MAX)?;
     let state = &timeline.view().state;
@@ -212,6 +248,30 @@ pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(RunSummary, Timel
         .with_open_end(timeline.is_open_ended() || !timeline.is_fully_read());
     let text = summary.to_text(timeline.source().info(), state);
     // A closed terminal cannot show the summary; the exit reason already reports that.
-    let _ = output::stdout().write_all(text.as_bytes());
+    let _ = output::stdout().write_all(in_screen_characters(is_ascii, text).as_bytes());
     Ok((summary, timeline))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ingestdeck_core::run::state::UnitStatus;
+
+    #[test]
+    fn signs_of_a_summary_have_an_ascii_form() {
+        use UnitStatus::*;
+        let ended = [
+            NotStarted,
+            Held,
+            Succeeded,
+            BudgetExhausted,
+            Stopped,
+            Interrupted,
+            Failed,
+            Reused,
+        ];
+        let signs: String = ended.iter().map(|status| status.glyph()).collect();
+        let text = format!("{signs} a · ≥ $1 → é…");
+        assert_eq!(ascii_signs(&text), "o=vB#/x^ a - >= $1 > é~");
+    }
 }

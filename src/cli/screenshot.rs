@@ -25,7 +25,7 @@ use super::{
 use ingestdeck_core::{diagnostic::Problem, run::Timeline};
 use ingestdeck_engine::launch::runtime;
 use ingestdeck_tui::{
-    self as tui, ColorLevel, ExitReason, Theme,
+    self as tui, ExitReason, Theme,
     export::Export,
     host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
     key::KeyPress,
@@ -83,8 +83,7 @@ pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<E
     let mut options = settings::screen_options(global, &config)?;
     // A picture must show the same times wherever it is drawn.
     options.zone = jiff::tz::TimeZone::UTC;
-    options.theme = Theme::new(&args.theme, ColorLevel::Full, global.ascii)
-        .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    options.theme = settings::named_theme(global, &args.theme)?;
     let keys = keys(&args.keys)?;
     let colors = TerminalColors::of(&options.theme);
     let runtime = runtime(1)?;

@@ -309,6 +309,21 @@ fn with_location(config: &Config, error: &tui::KeymapError) -> String {
 /// Maximum size of a theme file, in bytes.
 const THEME_BYTES: u64 = 64 * 1024;
 
+/// The theme of the flag `--theme`, in all colours.
+///
+/// # Errors
+/// If it is unknown, or its file cannot be read.
+pub(super) fn named_theme(global: &GlobalArgs, name: &str) -> Result<tui::Theme, CliError> {
+    let set = Setting {
+        value: name.to_owned(),
+        origin: SettingOrigin::Flag {
+            name: "--theme".to_owned(),
+        },
+    };
+    let variable = |name: &str| std::env::var(name).ok();
+    theme(&set, tui::ColorLevel::Full, global.ascii, variable)
+}
+
 /// A built-in theme by its name, or a theme file by its path.
 fn theme(
     set: &Setting<String>,

@@ -170,6 +170,7 @@ fn watch_on_screen(
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
     bookmarks::attach_to_run(&mut options, &writer.runs, writer.found.id);
+    let is_ascii = options.theme.is_ascii();
     let runtime = runtime(1)?;
     let left = runtime.block_on(async {
         let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel());
@@ -184,7 +185,7 @@ fn watch_on_screen(
     // The reader of a closed terminal may block forever.
     runtime.shutdown_background();
     let left = left.map_err(|error| screen::terminal_error(&error))?;
-    let (summary, timeline) = screen::print_summary(left.timeline)?;
+    let (summary, timeline) = screen::print_summary(is_ascii, left.timeline)?;
     // Leaving an active run prints nothing about it.
     let is_active = timeline.view().state.ended.is_none() && writer.is_alive();
     Ok(screen::exit_after(

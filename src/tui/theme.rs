@@ -183,6 +183,11 @@ struct ThemeFile {
 }
 
 impl Theme {
+    /// True if it draws with ASCII only.
+    pub fn is_ascii(&self) -> bool {
+        self.glyphs.is_ascii()
+    }
+
     /// Names of the built-in themes.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
@@ -236,7 +241,16 @@ impl Theme {
 
     /// True if it is made for terminals with a light background.
     pub fn is_light(&self) -> bool {
-        self.style(StyleRole::Text).fg == Some(Color::Black)
+        /// Colours of the palette that are darker than most backgrounds of light terminals.
+        const DARK: [u8; 3] = [0, 8, 16];
+        match self.style(StyleRole::Text).fg {
+            Some(Color::Black | Color::DarkGray) => true,
+            Some(Color::Indexed(index)) => DARK.contains(&index) || (232..=243).contains(&index),
+            Some(Color::Rgb(red, green, blue)) => {
+                u16::from(red) + u16::from(green) + u16::from(blue) < 3 * 128
+            }
+            _ => false,
+        }
     }
 
     /// The style of a role at the colour level of the theme.
@@ -421,8 +435,8 @@ static UNICODE: GlyphSet = GlyphSet {
 };
 
 static ASCII: GlyphSet = GlyphSet {
-    statuses: ["o", ">", "~", "+", "B", "x", "#", "/", "=", "^", "z", "%"],
-    ends: [">", "+", "x", "!", "#", "n"],
+    statuses: ["o", ">", "~", "v", "B", "x", "#", "/", "=", "^", "z", "%"],
+    ends: [">", "v", "x", "!", "#", "n"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@", "<"],
     cut: "~",
     dot: "-",

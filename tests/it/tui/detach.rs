@@ -531,6 +531,22 @@ fn quitting_can_stop_a_run_that_would_continue() {
 }
 
 #[test]
+fn stopping_screen_prints_the_summary_next_to_another() {
+    let run = BackgroundRun::held();
+    let (mut first, mut second) = (run.attached("continue"), run.attached("continue"));
+    first.press("q");
+    first.shows("leave; the run continues");
+    first.press("S");
+    first.shows("1 stopped");
+    assert_eq!(first.end(), 100);
+    // The other screen can still request more.
+    second.shows("1 stopped");
+    second.press("q");
+    second.end();
+    assert_eq!(run.end()["stopped"], 1);
+}
+
+#[test]
 fn detached_run_prints_its_launch_record() {
     let run = BackgroundRun::new(PAGE);
     let output = run.place.run(&[
