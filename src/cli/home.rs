@@ -7,6 +7,7 @@
 )]
 
 use std::{
+    io::{self, BufRead as _},
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -171,8 +172,18 @@ fn browse(
                     "a run of this project is active now; open it, or stop it first".to_owned(),
                 );
             }
-            HomeChoice::Diff(..)
-            | HomeChoice::Demo
+            HomeChoice::Diff(..) => match run(&parse(global, &choice)?) {
+                Ok(exit) => {
+                    playback_output::print_stderr("press Enter for the list of runs");
+                    let mut line = String::new();
+                    // Without an input, the text is all that is shown.
+                    if io::stdin().lock().read_line(&mut line).unwrap_or(0) == 0 {
+                        return Ok(exit);
+                    }
+                }
+                Err(failure) => messages.push(failure.to_line()),
+            },
+            HomeChoice::Demo
             | HomeChoice::Init
             | HomeChoice::Resume(_)
             | HomeChoice::Start
@@ -312,7 +323,10 @@ fn with_home_directory(path: &Path) -> String {
 
 fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
     match (line, choice) {
-        (HomeLine::Run(run), HomeChoice::Replay(id) | HomeChoice::Watch(id)) => run.id == *id,
+        (
+            HomeLine::Run(run),
+            HomeChoice::Replay(id) | HomeChoice::Watch(id) | HomeChoice::Diff(_, id),
+        ) => run.id == *id,
         (HomeLine::Session(session), HomeChoice::File(path)) => session.path == *path,
         (HomeLine::Session(session), HomeChoice::Watch(id) | HomeChoice::StopSession(id)) => {
             session.background.as_ref() == Some(id)
@@ -559,11 +573,14 @@ fn home_session(file: &SessionFile, now: Timestamp) -> HomeSession {
         },
         size: text::size(file.bytes),
         cost: dollars(file.cost_usd),
-        state: file.active.as_ref().map(|active| match active.status {
-            SessionStatus::Running => HomeSessionState::Running,
-            SessionStatus::Idle => HomeSessionState::Idle,
-            SessionStatus::Waiting => HomeSessionState::NeedsYou,
-        }),
+        state: match &file.active {
+            Some(active) => Some(match active.status {
+                SessionStatus::Running => HomeSessionState::Running,
+                SessionStatus::Idle => HomeSessionState::Idle,
+                SessionStatus::Waiting => HomeSessionState::NeedsYou,
+            }),
+            None => file.has_failed.then_some(HomeSessionState::Failed),
+        },
         needs: needs.unwrap_or_default(),
         background: file
             .active

@@ -14,9 +14,13 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output,
 };
-use ingestdeck_core::text::{self, dollars, pluralize};
+use ingestdeck_core::{
+    run::{RunOutcome, Timeline, spending::run_cost, state::UnitStatus},
+    tape::Header,
+    text::{self, commands::shell_quote, dollars, pluralize},
+};
 use ingestdeck_records::replay::{
-    OpenError, SessionFile,
+    FileSource, OpenError, SessionFile,
     claude_sessions::{self, LeftOutFile},
 };
 
@@ -24,6 +28,10 @@ use ingestdeck_records::replay::{
 pub(super) const MAX_LISTED: usize = 1000;
 /// Maximum number of left out files that are printed.
 const MAX_LEFT_OUT: usize = 100;
+/// Maximum number of directories that are named if only these have records.
+const MAX_NAMED_FOLDERS: usize = 5;
+/// Maximum size of the tapes of a list that are read, together.
+const MAX_TAPE_BYTES: u64 = 32 << 20;
 /// Maximum width of a title in a list, in columns.
 const MAX_TITLE_WIDTH: usize = 100;
 
@@ -34,9 +42,76 @@ const MAX_TITLE_WIDTH: usize = 100;
 pub(super) fn list_directory(directory: &Path) -> Result<claude_sessions::SessionList, CliError> {
     let name = directory.display().to_string();
     let found = claude_sessions::records_in(directory, MAX_LISTED);
-    let found = found
+    let mut found = found
         .map_err(|error| CliError::failed(format!("cannot read {name}")).with_cause(&error))?;
-    found.ok_or_else(|| OpenError::Directory { name }.into())
+    if !found.files.is_empty() {
+        read_tapes(&mut found.files);
+        return Ok(found);
+    }
+    let refusal = CliError::from(OpenError::Directory { name });
+    let folders: Vec<String> = found
+        .folders
+        .iter()
+        .take(MAX_NAMED_FOLDERS)
+        .map(|folder| {
+            let path = shell_quote(&folder.to_string_lossy());
+            format!("`ingestdeck replay {path}`")
+        })
+        .collect();
+    let more = match found.folders.len().saturating_sub(MAX_NAMED_FOLDERS) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Err(match folders.is_empty() {
+        true => refusal,
+        false => refusal.with_help(format!(
+            "records are in its directories: {}{more}",
+            folders.join(", ")
+        )),
+    })
+}
+
+/// Adds to tapes how their runs ended and what they cost. Those that exceed the limit together are left as they are.
+fn read_tapes(files: &mut [SessionFile]) {
+    let mut left = MAX_TAPE_BYTES;
+    for file in files.iter_mut().filter(|file| file.is_tape()) {
+        let Some(rest) = left.checked_sub(file.bytes) else {
+            continue;
+        };
+        left = rest;
+        let Ok(source) = FileSource::open(&file.path) else {
+            continue;
+        };
+        let mut timeline = Timeline::new_forward_only(Box::new(source));
+        // The error is shown when the tape is opened.
+        if timeline.seek(u64::MAX).is_ok() {
+            add_run(file, &timeline);
+        }
+    }
+}
+
+fn add_run(file: &mut SessionFile, timeline: &Timeline) {
+    let state = &timeline.view().state;
+    let failed = state.units.iter();
+    let failed = failed.filter(|unit| unit.status == UnitStatus::Failed);
+    let failed = failed.count();
+    let outcome = match RunOutcome::from_state(state, false) {
+        // The run may be active.
+        RunOutcome::Interrupted => "no end recorded",
+        outcome => outcome.text(),
+    };
+    let mut title = match &timeline.source().info().header {
+        Some(Header { run, project, .. }) => {
+            let project = project.as_deref().unwrap_or("ingest");
+            format!("{project} run {}: {outcome}", run.short())
+        }
+        None => outcome.to_owned(),
+    };
+    title.push_str(&format!(", {}", pluralize(state.units.len(), "unit")));
+    if failed > 0 {
+        title.push_str(&format!(", {failed} failed"));
+    }
+    (file.title, file.cost_usd, file.has_failed) = (Some(title), run_cost(state), failed > 0);
 }
 
 /// The directory of Claude Code; `None` without a home.
@@ -116,6 +191,7 @@ fn to_json(file: &SessionFile) -> serde_json::Value {
         "cost_usd": file.cost_usd,
         "bytes": file.bytes,
         "running": file.active.is_some(),
+        "failed": file.has_failed,
     });
     if let Some(active) = &file.active {
         session["state"] = json!(active.status.as_str());
@@ -137,8 +213,9 @@ fn to_line(file: &SessionFile) -> String {
         Some(active) => format!("  {}", active.status.label()),
         None => String::new(),
     };
+    let failed = if file.has_failed { "✗ " } else { "" };
     format!(
-        "{at:<20}  {:>8}  {}{state}  {}",
+        "{at:<20}  {:>8}  {}{state}  {failed}{}",
         dollars(file.cost_usd),
         text::printable(&session_id(file), 36),
         title(file, MAX_TITLE_WIDTH)
@@ -161,5 +238,36 @@ pub(super) fn title(file: &SessionFile, most: usize) -> String {
     match title {
         Some(title) => format!("{title} ({})", file.format),
         None => file.format.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use ingestdeck_core::diagnostic::Diagnostic as _;
+
+    #[test]
+    fn tapes_are_listed_with_outcome_units_and_cost() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("runs");
+        fs::create_dir(&folder).unwrap();
+        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/demo.jsonl");
+        fs::copy(demo, folder.join("demo.jsonl")).unwrap();
+        let list = list_directory(&folder).unwrap();
+        let line = to_line(&list.files[0]);
+        assert!(line.contains("  ✗ lantern run "), "{line}");
+        assert!(
+            line.ends_with(": partial, 8 units, 1 failed (tape)"),
+            "{line}"
+        );
+        assert!(list.files[0].cost_usd.is_some());
+        let refusal = list_directory(directory.path()).unwrap_err().to_line();
+        assert!(
+            refusal.contains("records are in its directories: `ingestdeck replay ")
+                && refusal.contains("runs`"),
+            "{refusal}"
+        );
     }
 }

@@ -385,7 +385,7 @@ fn thousands_of_agents_are_bounded() {
 
 #[test]
 fn fixture_is_listed_with_title_and_cost() {
-    let list = claude_sessions::records_in(&fixture(), 9).unwrap().unwrap();
+    let list = claude_sessions::records_in(&fixture(), 9).unwrap();
     let listed: Vec<_> = list
         .files
         .iter()

@@ -263,7 +263,7 @@ fn list_of_sessions_does_not_depend_on_the_spelling() {
     let fixture =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sessions/-home-dev-project");
     let listed = |folder: &Path| {
-        let list = claude_sessions::records_in(folder, 99).unwrap().unwrap();
+        let list = claude_sessions::records_in(folder, 99).unwrap();
         list.files
             .into_iter()
             .map(|file| (file.title, file.cost_usd))

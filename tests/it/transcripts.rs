@@ -723,7 +723,7 @@ fn transcripts_of_other_agents_are_refused_by_name() {
 #[test]
 fn forks_have_their_own_title_and_cost() {
     let listed = |folder: &Path| {
-        let list = claude_sessions::records_in(folder, 9).unwrap().unwrap();
+        let list = claude_sessions::records_in(folder, 9).unwrap();
         let mut files: Vec<_> = list
             .files
             .into_iter()

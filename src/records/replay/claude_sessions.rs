@@ -42,6 +42,9 @@ const SESSION_FILE: &str = InputFormat::SessionFile.description();
 /// Maximum number of project folders that are searched.
 const MAX_FOLDERS: usize = 10_000;
 
+/// Maximum number of directories in a directory that are searched for records, and of files in each of them.
+const MAX_SEARCHED: usize = 100;
+
 /// Maximum number of files that are read for a list.
 const MAX_CANDIDATES: usize = 10_000;
 
@@ -62,6 +65,8 @@ pub struct SessionFile {
     pub fork_of: Option<String>,
     /// Its state while its process runs.
     pub active: Option<ActiveSession>,
+    /// True if the last result of a capture is an error, or a unit of a run failed.
+    pub has_failed: bool,
 }
 
 /// The newest session files of a directory, newest first.
@@ -72,6 +77,8 @@ pub struct SessionList {
     pub omitted: usize,
     /// Files that are not in the list for another reason.
     pub left_out: Vec<LeftOutFile>,
+    /// Directories in it that contain records.
+    pub folders: Vec<PathBuf>,
 }
 
 /// A file or a directory that a list does not contain.
@@ -116,13 +123,14 @@ pub fn find_active(claude_dir: &Path, id: &str) -> Option<(PathBuf, ActiveSessio
 }
 
 /// The newest records in `folder`, at most `limit`: a project folder of Claude Code, the directory of all of them, or any
-/// other directory. `None` if it contains no record.
+/// other directory.
 ///
 /// # Errors
 /// If the directory cannot be read.
-pub fn records_in(folder: &Path, limit: usize) -> io::Result<Option<SessionList>> {
+pub fn records_in(folder: &Path, limit: usize) -> io::Result<SessionList> {
     let opened = ScopedDir::open(folder)?;
-    let entries = opened.entries()?;
+    let mut entries = opened.entries()?;
+    entries.sort_by(|(one, _), (other, _)| one.cmp(other));
     let mut found = FoundFiles {
         has_all_formats: true,
         ..FoundFiles::default()
@@ -136,8 +144,20 @@ pub fn records_in(folder: &Path, limit: usize) -> io::Result<Option<SessionList>
         // The directories in a project folder belong to its sessions.
         if !name.starts_with('-') {
             if !opened.is_file(&format!("{name}.jsonl")) {
-                let reason = "it is a directory".to_owned();
-                found.leave_out(folder.join(name), reason);
+                let is_searched = found.searched < MAX_SEARCHED;
+                found.searched += 1;
+                let holds_records = is_searched
+                    && opened
+                        .dir(name, None)
+                        .is_ok_and(|directory| holds_records(&directory));
+                let reason = match holds_records {
+                    true => "it is a directory with records",
+                    false => "it is a directory",
+                };
+                if holds_records {
+                    found.record_folders.push(folder.join(name));
+                }
+                found.leave_out(folder.join(name), reason.to_owned());
             }
         } else if let Ok(project) = opened.dir(name, None) {
             found.add(name, &project);
@@ -150,8 +170,23 @@ pub fn records_in(folder: &Path, limit: usize) -> io::Result<Option<SessionList>
         .take(2)
         .find(|dir| dir.ends_with("projects"))
         .and_then(Path::parent);
-    let list = found.into_list(folder, &opened, claude_dir.unwrap_or(&path), limit);
-    Ok((!list.files.is_empty()).then_some(list))
+    Ok(found.into_list(folder, &opened, claude_dir.unwrap_or(&path), limit))
+}
+
+/// True if one of the first files of a directory can be replayed.
+fn holds_records(directory: &ScopedDir) -> bool {
+    let entries = directory.entries().unwrap_or_default();
+    let files = entries
+        .into_iter()
+        .filter(|(_, kind)| *kind == FileKind::File);
+    let is_record = |name: &str| {
+        let (file, size) = directory.open_entry(name).ok()?;
+        let head = read_range(&file, 0, END_BYTES as usize).ok()?;
+        detect::format_of(&head, size == head.len() as u64).ok()
+    };
+    files
+        .take(MAX_SEARCHED)
+        .any(|(name, _)| name.to_str().and_then(is_record).is_some())
 }
 
 /// Files that may be sessions, by time.
@@ -164,6 +199,9 @@ struct FoundFiles {
     /// True to list records of every format, and false for sessions only.
     has_all_formats: bool,
     left_out: Vec<LeftOutFile>,
+    /// Number of directories that were searched for records, and those that contain some.
+    searched: usize,
+    record_folders: Vec<PathBuf>,
 }
 
 impl FoundFiles {
@@ -224,6 +262,7 @@ impl FoundFiles {
                 cost_usd,
                 origin,
                 format,
+                has_failed,
             } = match SessionEnds::read(&file, bytes) {
                 // Early releases kept the transcripts of sub-agents in the same directory.
                 Ok(ends) if ends.is_session() && name.starts_with("agent-") => {
@@ -250,6 +289,7 @@ impl FoundFiles {
                 title,
                 cost_usd,
                 fork_of: None,
+                has_failed,
             };
             Some((session, origin))
         };
@@ -270,11 +310,17 @@ impl FoundFiles {
             files,
             omitted: candidates.len(),
             left_out,
+            folders: self.record_folders,
         }
     }
 }
 
 impl SessionFile {
+    /// True for the tape of a run.
+    pub fn is_tape(&self) -> bool {
+        self.format == InputFormat::Tape.description()
+    }
+
     /// True for a session file of Claude Code.
     pub fn is_session(&self) -> bool {
         self.format == SESSION_FILE
@@ -334,6 +380,7 @@ struct SessionEnds {
     title: Option<String>,
     cost_usd: Option<f64>,
     origin: SessionOrigin,
+    has_failed: bool,
 }
 
 /// Where title and cost of a session come from.
@@ -389,6 +436,7 @@ impl SessionEnds {
             .flat_map(|part| part.split(|byte| *byte == b'\n'));
         let (mut is_session, mut cost_usd, mut started, mut prompt) = (false, None, None, None);
         let (mut is_own, mut is_sub_agent, mut answer) = (false, false, None);
+        let mut has_failed = false;
         let mut title: Option<(TitleSource, String)> = None;
         for line in lines
             .filter(|line| !line.is_empty())
@@ -400,7 +448,10 @@ impl SessionEnds {
                 is_own |= !line.is_sidechain;
             }
             match &line.body {
-                LineBody::Result(result) => cost_usd = result.total_cost_usd.or(cost_usd),
+                LineBody::Result(result) => {
+                    cost_usd = result.total_cost_usd.or(cost_usd);
+                    has_failed = result.failed();
+                }
                 LineBody::Assistant(chat) if answer.is_none() => {
                     answer = chat.blocks.iter().find_map(|block| match block {
                         MessageBlock::Text(text) => {
@@ -460,6 +511,7 @@ impl SessionEnds {
             title,
             cost_usd,
             origin: SessionOrigin { started, is_named },
+            has_failed,
         })
     }
 }
@@ -534,13 +586,11 @@ mod tests {
             recent_sessions(&home.path().join("none"), Path::new("/home/dev"), 9),
             SessionList::default()
         );
-        let listed = records_in(&dir, 9).unwrap().unwrap();
+        let listed = records_in(&dir, 9).unwrap();
         assert_eq!(listed.files, found(9).files);
-        let all = records_in(&home.path().join("projects"), 9)
-            .unwrap()
-            .unwrap();
+        let all = records_in(&home.path().join("projects"), 9).unwrap();
         assert_eq!(titles(&all), titles(&listed));
-        assert_eq!(records_in(home.path(), 9).unwrap(), None);
+        assert_eq!(records_in(home.path(), 9).unwrap().files, []);
         assert!(records_in(&home.path().join("none"), 9).is_err());
     }
 
@@ -550,7 +600,7 @@ mod tests {
         let dir = home.path();
         let side = user("\"do it\"").replacen('{', r#"{"isSidechain":true,"#, 1);
         let answer = r#"{"type":"assistant","session_id":"s","message":{"content":[{"type":"text","text":"hello"}]}}"#;
-        let result = r#"{"type":"result","session_id":"s","total_cost_usd":0.5}"#;
+        let result = r#"{"type":"result","session_id":"s","is_error":true,"total_cost_usd":0.5}"#;
         write(dir, "s.jsonl", &user("\"go\""), 90);
         write(dir, "capture.log", &format!("{answer}\n{result}\n"), 80);
         write(
@@ -564,16 +614,19 @@ mod tests {
         write(dir, "empty.jsonl", "", 40);
         write(&dir.join("s"), "x", "", 40);
         write(&dir.join("other"), "x", "", 40);
-        let list = records_in(dir, 9).unwrap().unwrap();
+        write(&dir.join("run"), "tape.jsonl", answer, 40);
+        let list = records_in(dir, 9).unwrap();
         let listed = list.files.iter();
-        let listed: Vec<_> = listed.map(|file| (file.format, file.cost_usd)).collect();
+        let listed: Vec<_> = listed
+            .map(|file| (file.format, file.cost_usd, file.has_failed))
+            .collect();
         assert_eq!(titles(&list), [Some("go"), Some("hello"), None]);
         assert_eq!(
             listed,
             [
-                ("session file", None),
-                ("stream-json capture", Some(0.5)),
-                ("two-way transcript", None)
+                ("session file", None, false),
+                ("stream-json capture", Some(0.5), true),
+                ("two-way transcript", None, false)
             ]
         );
         let left_out = list.left_out.iter();
@@ -589,6 +642,7 @@ mod tests {
             left_out,
             [
                 ("other", "it is a directory"),
+                ("run", "it is a directory with records"),
                 ("child.jsonl", SUB_AGENT),
                 (
                     "notes.md",
@@ -597,6 +651,7 @@ mod tests {
                 ("empty.jsonl", "it is empty"),
             ]
         );
+        assert_eq!(list.folders, [dir.join("run")]);
     }
 
     #[test]
@@ -614,7 +669,7 @@ mod tests {
         };
         let read = |text: String| {
             write(home.path(), "s.jsonl", &text, 5);
-            let list = records_in(home.path(), 1).unwrap().unwrap();
+            let list = records_in(home.path(), 1).unwrap();
             (list.files[0].title.clone().unwrap(), list.files[0].cost_usd)
         };
         let prompt = user("\"the prompt\"");

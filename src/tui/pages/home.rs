@@ -46,7 +46,7 @@ impl Page for HomePage {
         ];
         const OPEN: &[PageKey] =
             &[PageKey::new(UserAction::Open, "open", actions::open).when(has_line)];
-        if let Some(session) = self.session().filter(|session| session.state.is_some()) {
+        if let Some(session) = self.session().filter(|session| session.is_active()) {
             return if session.background.is_some() {
                 BACKGROUND
             } else {

@@ -84,7 +84,7 @@ pub struct HomeSession {
     pub age: String,
     pub size: String,
     pub cost: String,
-    /// Its state while its process runs.
+    /// Its state while its process runs, or that it failed.
     pub state: Option<HomeSessionState>,
     /// What it waits for; empty if it does not, or does not report it.
     pub needs: String,
@@ -92,7 +92,15 @@ pub struct HomeSession {
     pub background: Option<String>,
 }
 
-/// What a running session does.
+impl HomeSession {
+    /// True while its process runs.
+    pub(super) fn is_active(&self) -> bool {
+        self.state
+            .is_some_and(|state| state != HomeSessionState::Failed)
+    }
+}
+
+/// What a running session does, or that a record has failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HomeSessionState {
     Running,
@@ -100,6 +108,7 @@ pub enum HomeSessionState {
     Idle,
     /// It waits for an answer.
     NeedsYou,
+    Failed,
 }
 
 /// The state of the home screen.

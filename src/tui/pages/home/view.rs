@@ -171,6 +171,7 @@ fn draw_session(scene: &DrawContext<'_>, session: &HomeSession, area: Rect, buf:
         HomeSessionState::Running => UnitStatus::Running,
         HomeSessionState::Idle => UnitStatus::Queued,
         HomeSessionState::NeedsYou => UnitStatus::Held,
+        HomeSessionState::Failed => UnitStatus::Failed,
     });
     match status {
         Some(status) => pen.cell(status_role(status), scene.theme.glyphs.status(status), 2),
