@@ -31,6 +31,8 @@ pub(super) struct FileWrite {
     /// Path of a file, or key of an artifact.
     pub(super) target: String,
     effect: WriteEffect,
+    /// True for the text of a page: the tool writes the frontmatter from other arguments.
+    is_page_body: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +81,8 @@ pub(super) fn write_of(call: &ToolUse<'_>) -> Option<FileWrite> {
             .or_else(|| text("path"))
             .or_else(|| text("notebook_path"))
     };
-    let (to, effect) = match label::short_name(&call.name).to_ascii_lowercase().as_str() {
+    let name = label::short_name(&call.name).to_ascii_lowercase();
+    let (to, effect) = match name.as_str() {
         "wiki_write" => {
             let effect = match (text("content"), input.get("replacements")) {
                 (Some(content), _) => WriteEffect::FullText(content),
@@ -116,6 +119,7 @@ pub(super) fn write_of(call: &ToolUse<'_>) -> Option<FileWrite> {
     Some(FileWrite {
         target: to?,
         effect,
+        is_page_body: name == "wiki_write",
     })
 }
 
@@ -232,6 +236,9 @@ fn change(
                     facts.push((StyleRole::Failed, format!("-{removed}")));
                 }
                 None => facts.push((StyleRole::Dim, "earlier text unknown".to_owned())),
+            }
+            if write.is_page_body {
+                facts.push((StyleRole::Dim, "without frontmatter".to_owned()));
             }
             pieces.extend(text_diff::diff_blocks(
                 before.as_deref().unwrap_or_default(),
@@ -408,6 +415,7 @@ mod tests {
             Some(FileWrite {
                 target: to.into(),
                 effect: WriteEffect::FullText(text.into()),
+                is_page_body: !to.starts_with('/'),
             })
         };
         assert_eq!(
@@ -424,7 +432,8 @@ mod tests {
             write("Edit", edit),
             Some(FileWrite {
                 target: "/a".into(),
-                effect: places.clone()
+                effect: places.clone(),
+                is_page_body: false,
             })
         );
         let replace = r#"{"key":"arr","summary":"s","replacements":[{"oldText":"a","newText":"b"},{"bad":1}]}"#;
@@ -432,7 +441,8 @@ mod tests {
             write("mcp__ktx__wiki_write", replace),
             Some(FileWrite {
                 target: "arr".into(),
-                effect: places
+                effect: places,
+                is_page_body: true,
             })
         );
         let source =
@@ -451,13 +461,15 @@ mod tests {
             write("mcp__ktx__sl_edit_source", edit),
             Some(FileWrite {
                 target: "s".into(),
-                effect: places
+                effect: places,
+                is_page_body: false,
             })
         );
         for name in ["mcp__ktx__sl_write_source", "mcp__ktx__sl_edit_source"] {
             let gone = Some(FileWrite {
                 target: "s".into(),
                 effect: WriteEffect::Removed,
+                is_page_body: false,
             });
             assert_eq!(write(name, r#"{"sourceName":"s","delete":true}"#), gone);
             assert_eq!(write(name, r#"{"sourceName":"s"}"#), None);

@@ -21,6 +21,8 @@ const FLAGS_WIDTH: usize = 6;
 /// Narrowest row with lines, and with writers.
 const MIN_WIDTH_WITH_LINES: usize = 70;
 const MIN_WIDTH_WITH_UNITS: usize = 90;
+/// Narrowest list next to a document: it has the column of lines.
+const MIN_LIST_WIDTH: u16 = 72;
 /// Narrowest page with the document of the selected artifact at the right of the list.
 const MIN_WIDTH_WITH_PREVIEW: u16 = 110;
 
@@ -42,7 +44,7 @@ pub(crate) fn split(area: Rect) -> (Rect, Option<Rect>) {
     if area.width < MIN_WIDTH_WITH_PREVIEW {
         return (area, None);
     }
-    let width = area.width / 2;
+    let width = (area.width / 2).max(MIN_LIST_WIDTH);
     let list = Rect { width, ..area };
     let preview = Rect {
         x: list.right(),

@@ -7,8 +7,9 @@ use super::FailureGroupLine;
 use super::FailureGroupsPage;
 use super::state::group_heading;
 use crate::page::DrawContext;
-use crate::widgets::{RowWriter, pane};
+use crate::widgets::{RowWriter, key_names, pane};
 use crate::{
+    action::UserAction,
     forecast_text::{cost_words, time_words},
     theme::{StyleRole, status_role},
 };
@@ -17,7 +18,7 @@ use ingestdeck_core::{
         run_forecast::AdapterForecast,
         state::{UnitState, UnitStatus},
     },
-    text::{self, dollars, pluralize},
+    text::{self, commands::resume_command, dollars, pluralize},
 };
 
 pub(crate) fn draw(
@@ -179,7 +180,9 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
             }
             (true, _) => format!("nothing is queued{untried}"),
         };
-        return vec![(StyleRole::Dim, text)];
+        let resume = resume_line(scene).filter(|_| failed || !untried.is_empty());
+        let resume = resume.map(|line| (StyleRole::Text, line));
+        return [(StyleRole::Dim, text)].into_iter().chain(resume).collect();
     }
     let mut first = format!(
         "{} left: cost {}, done in {}, concurrency {}",
@@ -252,6 +255,29 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
         ));
     }
     lines
+}
+
+/// How the units of a recorded run run again; `None` for a live run, and for a script, which cannot be resumed.
+fn resume_line(scene: &DrawContext<'_>) -> Option<String> {
+    let connection = &scene.model.connection;
+    let run = connection.recorded_run.as_ref()?;
+    let plan = scene.run_view.state.planned.as_ref()?;
+    if connection.is_live || plan.scripted {
+        return None;
+    }
+    let command = resume_command(None, &run.short);
+    if !run.is_of_project {
+        return Some(format!("`{command}` in its project resumes the run"));
+    }
+    let key = |action| scene.model.keymap.first(action);
+    let keys = key(UserAction::Retry).zip(key(UserAction::RetryFailed));
+    let Some((retry, resume)) = keys else {
+        return Some(format!("`{command}` resumes the run"));
+    };
+    let (retry, resume) = (key_names(scene, &retry), key_names(scene, &resume));
+    Some(format!(
+        "{retry} starts a new run for the selected cause; {resume} resumes the run, as `{command}`"
+    ))
 }
 
 /// Budget, cost and forecast cost of the whole run.

@@ -35,7 +35,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &
         glyphs.dot,
         pluralize(lanes.attempts.len(), "attempt"),
         glyphs.dot,
-        pluralize(lanes.lanes, "slot"),
+        pluralize(lanes.lanes, "lane"),
         glyphs.dot,
         lanes.end
     );
@@ -265,7 +265,10 @@ fn texts(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &mut Buffer
     let texts: [LaneText; 4] = [
         ("selected", selected(scene, view)),
         ("critical path", path),
-        ("all attempts", uses_text(scene, &view.lanes.totals)),
+        (
+            "all attempts",
+            uses_text(scene, &view.lanes.totals, view.lanes.attempts.len()),
+        ),
         ("signs", legend(scene)),
     ];
     let wrapped =
@@ -335,28 +338,32 @@ fn attempt_name(scene: &DrawContext<'_>, attempt: &LaneAttempt) -> String {
     }
 }
 
-/// The parts of a time: first those of the attempts, then their waits.
-fn uses_text(scene: &DrawContext<'_>, uses: &TimeUses) -> String {
+/// The parts of the time of `attempts`: the sums of those while they ran, then the average of their waits, which are at
+/// the same time.
+fn uses_text(scene: &DrawContext<'_>, uses: &TimeUses, attempts: usize) -> String {
     let dot = format!(" {} ", scene.theme.glyphs.dot);
     let list = |is_before: bool| {
         let parts = TimeUse::ALL
             .into_iter()
             .filter(|time_use| time_use.is_before_start() == is_before);
-        let parts = parts.filter(|time_use| uses.get(*time_use).0 >= 100);
+        let count = if is_before { attempts.max(1) as u64 } else { 1 };
+        let parts = parts.map(|time_use| (time_use, Millis(uses.get(time_use).0 / count)));
+        let parts = parts.filter(|(_, span)| span.0 >= 100);
         let scale = DurationScale::new(Millis(0));
-        let text = |time_use: TimeUse| {
-            format!(
-                "{} {}",
-                time_use.label(),
-                scale.text(scale.units(uses.get(time_use)))
-            )
+        let text = |(time_use, span): (TimeUse, Millis)| {
+            format!("{} {}", time_use.label(), scale.text(scale.units(span)))
         };
         parts.map(text).collect::<Vec<_>>().join(&dot)
     };
+    let waited = if attempts > 1 {
+        "waited on average"
+    } else {
+        "waited"
+    };
     match (list(false), list(true)) {
         (inside, before) if before.is_empty() => inside,
-        (inside, before) if inside.is_empty() => format!("waited: {before}"),
-        (inside, before) => format!("{inside}; waited: {before}"),
+        (inside, before) if inside.is_empty() => format!("{waited}: {before}"),
+        (inside, before) => format!("{inside}; {waited}: {before}"),
     }
 }
 
@@ -368,7 +375,7 @@ fn selected(scene: &DrawContext<'_>, view: &LanesPage) -> String {
     let (from, to) = (clock(attempt.from), clock(attempt.to));
     format!(
         "{name}, {status}, {from} to {to}; {}",
-        uses_text(scene, &attempt.uses)
+        uses_text(scene, &attempt.uses, 1)
     )
 }
 
