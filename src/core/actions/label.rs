@@ -264,6 +264,15 @@ pub fn readable_error(text: &str) -> &str {
 /// The error of a tool without the tags and the hook name that the agent adds.
 pub fn tool_error_reason(text: &str) -> Cow<'_, str> {
     let text = text.trim();
+    if let Some(rest) = text.strip_prefix("The user doesn't want to proceed with this tool use.") {
+        let reason = ["the user said:", "tell you how to proceed."]
+            .iter()
+            .find_map(|before| rest.split_once(before));
+        return match reason.map(|(_, reason)| reason.trim()) {
+            Some(reason) if !reason.is_empty() => format!("rejected by the user: {reason}").into(),
+            _ => "rejected by the user".into(),
+        };
+    }
     let refused = text
         .strip_prefix("PreToolUse:")
         .and_then(|rest| rest.split_once(" hook error: "));

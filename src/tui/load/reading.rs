@@ -1,6 +1,6 @@
 //! The text of a row on the reading page: a message, or the first lines of what a call returned or changed.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use super::{MAX_SHOWN_BYTES, blocks, bytes, inspect, read_head};
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     theme::StyleRole,
 };
 use ingestdeck_core::{
+    actions::label,
     decode::{self, LineBody, MessageBlock, line::SessionFileLine, user_text::UserText},
     run::{
         Timeline,
@@ -67,7 +68,7 @@ pub(super) fn reading_lines(timeline: &mut Timeline, key: &ReadingKey) -> Readin
                 (false, RowOutcome::Ok) if is_in_background => (Vec::new(), 0),
                 (false, RowOutcome::Ok) if !call.change.is_empty() => (call.change, 8),
                 (false, RowOutcome::Ok) => (call.result, 4),
-                (false, _) => (call.result, 5),
+                (false, _) => (error_reason(call.result), 5),
             }
         }
         _ => (Vec::new(), 0),
@@ -128,6 +129,23 @@ pub(super) fn reading_lines(timeline: &mut Timeline, key: &ReadingKey) -> Readin
         plain.for_each(|(role, _)| *role = quiet);
     }
     lines
+}
+
+/// The result of a failed call without what Claude Code writes around the reason.
+fn error_reason(result: Vec<DocumentBlock>) -> Vec<DocumentBlock> {
+    let text = result.iter().find_map(|block| match block {
+        DocumentBlock::Section {
+            what: "result",
+            text: Some(text),
+            ..
+        } => Some(Arc::clone(text)),
+        _ => None,
+    });
+    let reason = text.as_deref().map(label::tool_error_reason);
+    match reason {
+        Some(reason @ Cow::Owned(_)) => vec![DocumentBlock::text(StyleRole::Text, reason)],
+        _ => result,
+    }
 }
 
 /// What a person, another agent or a background task wrote to the agent, without the markup of Claude Code.

@@ -20,7 +20,9 @@ use crate::{
     playback::Playback,
     reading_order::single_session,
 };
-use ingestdeck_core::run::state::{AttemptState, RowKind, RunView, StreamRow, UnitState};
+use ingestdeck_core::run::state::{
+    AttemptState, RowKind, RunView, StreamRow, UnitState, UnitStatus,
+};
 
 mod state;
 mod view;
@@ -294,10 +296,26 @@ pub(crate) fn show_single_session(model: &mut ScreenModel, run_view: &RunView) {
             } else if single_session(state).is_none() && !state.units.is_empty() {
                 model.connection.session_page = SessionPage::Unwanted;
                 model.close();
+            } else if let Some(failure) = failure(run_view).filter(|_| model.playhead.at_end) {
+                if let Some(page) = model.top_mut::<ReadingPage>() {
+                    page.go_to(true);
+                }
+                model.toasts.announce(failure);
             }
         }
         SessionPage::Wanted | SessionPage::Unwanted => {}
     }
+}
+
+/// Why the only session of a record failed, and the remedy; `None` if it did not fail.
+fn failure(run_view: &RunView) -> Option<String> {
+    let state = &run_view.state;
+    let unit = state.units.get(single_session(state)?)?;
+    let reason = (unit.status == UnitStatus::Failed).then(|| state.failure_reason(unit))?;
+    Some(match state.remedy(unit) {
+        Some(remedy) => format!("{reason}; {remedy}"),
+        None => reason.into_owned(),
+    })
 }
 
 /// True if the selected unit has something to read.
@@ -324,8 +342,9 @@ fn back(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
 }
 
 fn fold(model: &mut ScreenModel, run_view: &RunView, unfold: Option<bool>) -> Vec<ScreenEffect> {
-    if let Some(page) = model.top_mut::<ReadingPage>() {
-        page.fold(run_view, unfold);
+    let page = model.top_mut::<ReadingPage>();
+    if let Some(Err(reason)) = page.map(|page| page.fold(run_view, unfold)) {
+        model.toasts.show(reason);
     }
     Vec::new()
 }

@@ -368,3 +368,27 @@ fn replay_opens_a_session_as_a_page() {
     session.press("q");
     assert_eq!(session.end(), 0);
 }
+
+#[test]
+fn enter_on_a_whole_message_reports_that() {
+    let whole = page(session(), "gg<enter>", (120, 36));
+    assert!(whole.contains("all of it is shown"), "{whole}");
+}
+
+#[test]
+fn failed_session_opens_at_its_end_with_the_remedy() {
+    let screen = page(fixture("captures/api_401.jsonl"), "", (120, 36));
+    insta::assert_snapshot!("failed_session_120x36", screen);
+}
+
+#[test]
+fn denied_call_shows_the_reason_without_the_hook() {
+    let control = page(
+        fixture("captures/versions/2.1.300_control_stdout.jsonl"),
+        "gg",
+        (120, 50),
+    );
+    assert!(control.contains("denied: hook says no"), "{control}");
+    assert!(!control.contains("PreToolUse"), "{control}");
+    assert!(!control.contains("error_during"), "{control}");
+}

@@ -184,6 +184,17 @@ fn errors_are_shown_without_wrapping_tags() {
         ),
         ("Permission to use Bash has been denied.", "denied."),
         (
+            "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, \
+             the new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how \
+             to proceed.",
+            "rejected by the user",
+        ),
+        (
+            "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, \
+             the new_string was NOT written to the file). To tell you how to proceed, the user said:\nread it first",
+            "rejected by the user: read it first",
+        ),
+        (
             "Permission to use this page has been denied.",
             "Permission to use this page has been denied.",
         ),

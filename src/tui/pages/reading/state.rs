@@ -41,8 +41,8 @@ pub(crate) struct ReadingPage {
     folded_agents: HashSet<RowAddress>,
     /// The row with the last match, which is shown as a whole, and the text that is searched in it.
     found: Option<(RowAddress, Option<String>)>,
-    /// Kinds and numbers of lines of the rows that are laid out.
-    texts: HashMap<RowAddress, (RowKind, usize)>,
+    /// Kinds and numbers of lines of the rows that are laid out, and whether that is all that they have.
+    texts: HashMap<RowAddress, (RowKind, usize, bool)>,
     /// True to show the selected row as a whole, as far as it fits, once it is laid out.
     reveals: bool,
     /// Columns of the text, and lines on screen.
@@ -286,7 +286,7 @@ impl ReadingPage {
 
     /// Number of lines of a row; `None` until it is laid out.
     fn known_height(&self, place: usize) -> Option<usize> {
-        let (kind, lines) = self.texts.get(&self.order.address(place)?)?;
+        let (kind, lines, _) = self.texts.get(&self.order.address(place)?)?;
         Some(self.shape(place, *kind)?.height(*lines))
     }
 
@@ -483,10 +483,17 @@ impl ReadingPage {
     }
 
     /// Folds (`false`) or unfolds the selected row or sub-agent; `None` changes it.
-    pub(super) fn fold(&mut self, run_view: &RunView, unfold: Option<bool>) {
+    ///
+    /// # Errors
+    /// That there is nothing to unfold.
+    pub(super) fn fold(
+        &mut self,
+        run_view: &RunView,
+        unfold: Option<bool>,
+    ) -> Result<(), &'static str> {
         self.touch();
         let Some(row) = self.page_row(run_view, self.cursor.place) else {
-            return;
+            return Ok(());
         };
         let address = row.address;
         let is_on_heading =
@@ -520,12 +527,16 @@ impl ReadingPage {
                 self.unfolded.remove(&address);
                 self.cursor.line = row.shape.first_line();
             }
+            _ if matches!(self.texts.get(&address), Some((.., true))) => {
+                return Err("all of it is shown");
+            }
             _ => {
                 self.unfolded.insert(address);
                 self.texts.remove(&address);
                 self.reveals = true;
             }
         }
+        Ok(())
     }
 
     /// Updates the order of the rows and the size. Positions stay on their rows.
@@ -607,7 +618,8 @@ impl ReadingPage {
             let Some(text) = cache.reading(key) else {
                 continue;
             };
-            self.texts.insert(address, (key.row.kind, text.len()));
+            self.texts
+                .insert(address, (key.row.kind, text.len(), is_whole(key, text)));
             let Some((_, sought)) = self.found.as_mut().filter(|(found, _)| *found == address)
             else {
                 continue;
@@ -679,4 +691,14 @@ impl ReadingPage {
         let top = self.moved(self.last_line(), 1 - self.size.1.cast_signed());
         self.top = self.top.min(top);
     }
+}
+
+/// True for a message of which no line is folded away.
+fn is_whole(key: &ReadingKey, text: &[Vec<(StyleRole, String)>]) -> bool {
+    let is_message = matches!(
+        key.row.kind,
+        RowKind::Text | RowKind::Thinking | RowKind::Prompt
+    );
+    let last = text.last().and_then(|line| line.first());
+    is_message && last.is_some_and(|(role, _)| *role != StyleRole::Border)
 }
