@@ -191,7 +191,6 @@ fn to_json(file: &SessionFile) -> serde_json::Value {
         "cost_usd": file.cost_usd,
         "bytes": file.bytes,
         "running": file.active.is_some(),
-        "failed": file.has_failed,
     });
     if let Some(active) = &file.active {
         session["state"] = json!(active.status.as_str());
@@ -200,6 +199,9 @@ fn to_json(file: &SessionFile) -> serde_json::Value {
     }
     if let Some(parent) = &file.fork_of {
         session["fork_of"] = json!(parent);
+    }
+    if file.has_failed {
+        session["failed"] = json!(true);
     }
     session
 }
@@ -253,16 +255,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("runs");
         fs::create_dir(&folder).unwrap();
-        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/demo.jsonl");
-        fs::copy(demo, folder.join("demo.jsonl")).unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        for (from, to) in [
+            ("tapes/demo.jsonl", "demo.jsonl"),
+            ("captures/api_401.jsonl", "failed.jsonl"),
+        ] {
+            fs::copy(fixtures.join(from), folder.join(to)).unwrap();
+        }
         let list = list_directory(&folder).unwrap();
-        let line = to_line(&list.files[0]);
-        assert!(line.contains("  ✗ lantern run "), "{line}");
+        let is_tape = |file: &&SessionFile| file.is_tape();
+        let tape = list.files.iter().find(is_tape).unwrap();
+        let line = to_line(tape);
         assert!(
-            line.ends_with(": partial, 8 units, 1 failed (tape)"),
+            line.ends_with("  lantern run 9e05f5: done, 8 units (tape)"),
             "{line}"
         );
-        assert!(list.files[0].cost_usd.is_some());
+        let capture = list.files.iter().find(|file| !is_tape(file)).unwrap();
+        assert!(to_line(capture).contains("  failed  ✗ "));
+        assert!(tape.cost_usd.is_some());
         let refusal = list_directory(directory.path()).unwrap_err().to_line();
         assert!(
             refusal.contains("records are in its directories: `ingestdeck replay ")

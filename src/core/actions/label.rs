@@ -265,10 +265,13 @@ pub fn readable_error(text: &str) -> &str {
 pub fn tool_error_reason(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     if let Some(rest) = text.strip_prefix("The user doesn't want to proceed with this tool use.") {
-        let reason = ["the user said:", "tell you how to proceed."]
-            .iter()
-            .find_map(|before| rest.split_once(before));
-        return match reason.map(|(_, reason)| reason.trim()) {
+        // What follows is a correction, or the words of the user after a line break.
+        let reason = rest.split_once(" you how to proceed");
+        let reason = reason.and_then(|(_, rest)| {
+            let words = || Some(rest.split_once('\n')?.1);
+            rest.strip_prefix('.').or_else(words)
+        });
+        return match reason.map(str::trim) {
             Some(reason) if !reason.is_empty() => format!("rejected by the user: {reason}").into(),
             _ => "rejected by the user".into(),
         };

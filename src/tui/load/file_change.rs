@@ -234,11 +234,11 @@ fn change(
                     let (added, removed) = text_diff::count(before, after);
                     facts.push((StyleRole::Succeeded, format!("+{added}")));
                     facts.push((StyleRole::Failed, format!("-{removed}")));
+                    if write.is_page_body {
+                        facts.push((StyleRole::Dim, "without frontmatter".to_owned()));
+                    }
                 }
                 None => facts.push((StyleRole::Dim, "earlier text unknown".to_owned())),
-            }
-            if write.is_page_body {
-                facts.push((StyleRole::Dim, "without frontmatter".to_owned()));
             }
             pieces.extend(text_diff::diff_blocks(
                 before.as_deref().unwrap_or_default(),

@@ -57,7 +57,7 @@ fn difference_of_the_selected_calls_is_shown() {
     let text = |keys: &str| shown(&twice(), keys, (120, 36)).text();
     let arguments = text("=");
     assert!(
-        arguments.contains("call 3: same tool with other arguments"),
+        arguments.contains("call 3 (action 6): same tool with other arguments"),
         "{arguments}"
     );
     for line in [
@@ -83,7 +83,7 @@ fn difference_of_the_selected_calls_is_shown() {
 fn comparison_begins_at_the_call_that_failed() {
     let text = shown(&thrice(), "=", (120, 36)).text();
     assert!(
-        text.contains("call 4: ") && text.contains("first difference at call 2"),
+        text.contains("call 4 (action") && text.contains("first difference at call 2 (action 3)"),
         "{text}"
     );
     let two = shown(&twice(), "=", (120, 36)).text();

@@ -443,7 +443,7 @@ fn name_and_reason_have_room_before_other_columns() {
                 "{end}:\n{text}"
             );
         }
-        assert!(text.contains("1 tool call(s) failed"), "{text}");
+        assert!(text.contains("1 tool call failed"), "{text}");
     }
     assert!(
         columns.is_sorted() && columns[0] < columns[4],

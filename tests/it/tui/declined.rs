@@ -126,7 +126,7 @@ fn failure_sign_is_shown_unless_a_row_above_has_it() {
     let failed = json!({"type": "result", "subtype": "error_during_execution", "is_error": true, "session_id": "s"});
     tape.stdout_line("dbt-all", 1, &failed);
     let text = live(&tape, "", (120, 24)).text();
-    assert!(text.contains("✗ error_during_execution"), "{text}");
+    assert!(text.contains("✗ error during execution"), "{text}");
 }
 
 #[test]

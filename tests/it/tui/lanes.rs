@@ -149,7 +149,7 @@ fn lanes_of_a_live_run_follow_its_clock() {
     .0
     .text();
     assert!(
-        text.contains("lanes · 7 attempts · 2 slots · 3m 20s"),
+        text.contains("lanes · 7 attempts · 2 lanes · 3m 20s"),
         "{text}"
     );
     assert!(
@@ -161,7 +161,7 @@ fn lanes_of_a_live_run_follow_its_clock() {
 #[test]
 fn lanes_show_the_moment_in_the_past() {
     let text = shown(&waits(), "gl:30s<enter>", (120, 36));
-    assert!(text.contains("lanes · 3 attempts · 2 slots"), "{text}");
+    assert!(text.contains("lanes · 3 attempts · 2 lanes"), "{text}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn unfocused_user_is_notified_of_first_failure_and_end() {
     assert_eq!(
         texts(&script.news),
         [
-            "a failed: 2 tool call(s) failed during WorkUnit a",
+            "a failed: 2 tool calls failed",
             "partial after 0s: 2 of 2 units failed"
         ]
     );

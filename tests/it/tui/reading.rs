@@ -388,7 +388,8 @@ fn denied_call_shows_the_reason_without_the_hook() {
         "gg",
         (120, 50),
     );
-    assert!(control.contains("denied: hook says no"), "{control}");
+    assert!(control.contains("denied: hook"), "{control}");
+    assert!(control.contains("rejected by the user"), "{control}");
     assert!(!control.contains("PreToolUse"), "{control}");
     assert!(!control.contains("error_during"), "{control}");
 }

@@ -184,14 +184,13 @@ fn errors_are_shown_without_wrapping_tags() {
         ),
         ("Permission to use Bash has been denied.", "denied."),
         (
-            "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, \
-             the new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how \
-             to proceed.",
+            "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. it \
+             was a file edit). Wait for the user, who shows you how to proceed.",
             "rejected by the user",
         ),
         (
-            "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, \
-             the new_string was NOT written to the file). To tell you how to proceed, the user said:\nread it first",
+            "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. it \
+             was a file edit). To show you how to proceed, the user wrote:\nread it first",
             "rejected by the user: read it first",
         ),
         (

@@ -61,7 +61,7 @@ impl Default for RunEndOutcome {
     }
 }
 
-/// The outcome in words for a person.
+/// The outcome as text for a person.
 impl fmt::Display for RunEndOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

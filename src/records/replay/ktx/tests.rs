@@ -99,7 +99,7 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
     for expected in [
         "files: +5 ~0 -0 =0",
         "saved: 1 wiki pages, 1 sources, commit 0f3c2a91d7",
-        "paused: five_hour",
+        "paused: 5h limit",
         "from the future",
     ] {
         assert!(log.contains(&expected), "{expected} in {log:?}");
