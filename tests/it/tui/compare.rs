@@ -71,7 +71,7 @@ fn difference_of_the_selected_calls_is_shown() {
     assert!(text("=JJJJJJJJJJJJJJJJJJJJ").contains("+ Give the page a title."));
     let same = text("=k");
     assert!(
-        same.contains("call 2: nothing differs") && same.contains("prompt · +3 · -0"),
+        same.contains("call 2 (action 5): nothing differs") && same.contains("prompt · +3 · -0"),
         "{same}"
     );
     let only = shown(&thrice(), "=j", (120, 36)).text();

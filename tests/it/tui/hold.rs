@@ -422,8 +422,8 @@ fn denial_requires_a_reason() {
 
 #[test]
 fn arguments_are_edited_and_checked() {
-    let replaced = |text: &str| format!("e<c-a><c-k>{}", text);
-    let added = "e<down>\"dry\":true,<c-s>";
+    let replaced = |text: &str| format!("e<up><c-a><c-k>{}", text);
+    let added = "e<c-a>\"dry\":true,<c-s>";
     let (script, given) = live(&held(), options(), ScriptedHost::new(added, SIZE));
     let Some(RunCommand::Decide {
         unit,
@@ -477,7 +477,7 @@ fn pending_approval_is_shown_in_full() {
     insta::assert_snapshot!("held_edited_80x24", screen(&held(), "e", (80, 24)));
     insta::assert_snapshot!(
         "held_invalid_80x24",
-        screen(&held(), "e<c-k><c-s>", (80, 24))
+        screen(&held(), "e<up><c-a><c-k><c-s>", (80, 24))
     );
     insta::assert_snapshot!(
         "held_denied_80x24",
@@ -948,7 +948,7 @@ fn long_argument_is_edited_as_plain_text() {
     };
     assert_eq!(content, "# Revenue\n\nPer \"order\".");
     // An argument that the tool does not have is reported before the call.
-    let (script, given) = play("e<down><right><right><right>x<c-s>");
+    let (script, given) = play("e<c-a><right><right><right>x<c-s>");
     assert!(
         given.is_empty() && script.text().contains("is not a field"),
         "{}",
