@@ -99,7 +99,7 @@ fn measure_key_latency() -> BenchResult<Sample> {
         let opens = number % 2 == 0;
         let pressed = Instant::now();
         screen.press(b"?")?;
-        screen.until(|text| text.contains("one level back; never quits") == opens)?;
+        screen.until(|text| text.contains("again: all keys") == opens)?;
         times.push(pressed.elapsed().as_secs_f64() * 1000.0);
     }
     Ok(Sample::new(times))

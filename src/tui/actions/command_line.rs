@@ -350,7 +350,7 @@ fn view(text: &str) -> Result<ViewRequest, CommandError> {
         ["save", name] => Ok(ViewRequest::Save((*name).to_owned())),
         ["delete", name] => Ok(ViewRequest::Delete((*name).to_owned())),
         [name] => Ok(ViewRequest::Show((*name).to_owned())),
-        [_, extra, ..] => Err(CommandError::ExtraArgument("view", (*extra).to_owned())),
+        [..] => Err(CommandError::Missing("view", "one word as a name")),
     }
 }
 

@@ -249,11 +249,17 @@ pub(super) fn call(
         result.push(DocumentBlock::BlankLine);
         result.extend(background_task(timeline, row, task_end));
     }
+    let mut arguments = called.pieces;
+    // Of a call without a result, which may wait for a decision, the arguments come first.
+    if end == RowOutcome::Open && background.is_none() {
+        arguments.push(DocumentBlock::BlankLine);
+        arguments.append(&mut result);
+    }
     CallBlocks {
         result,
         change: change.unwrap_or_default(),
         decisions,
-        arguments: called.pieces,
+        arguments,
         is_query: SqlQuery::is_query_tool(&called.tool),
     }
 }
@@ -302,7 +308,7 @@ fn result(
         RowOutcome::Open => {
             let waits = vec![
                 DocumentBlock::section("result", None),
-                DocumentBlock::line(StyleRole::Running, "none yet: the call is running"),
+                DocumentBlock::line(StyleRole::Running, "none yet"),
             ];
             return ResultDocument {
                 pieces: waits,

@@ -216,6 +216,16 @@ impl Page for UnitsPage {
             let listing = &model.units_view.listing;
             let len = listing.listed_count();
             // From a heading, the first unit of its group is the next one.
+            let needs_person = |rank| {
+                let unit = listing.unit(rank);
+                unit.and_then(|unit| run_view.state.units.get(unit))
+                    .is_some_and(|unit| unit.status.need() == UnitNeed::Person)
+            };
+            // A problem that the user has not selected is the next one, too.
+            let is_found = forward
+                && model.units_view.follows_work
+                && model.heading().is_none()
+                && needs_person(model.unit_rank());
             let from = match model.heading() {
                 // The summary shows no selection, so the first problem is the next one.
                 _ if model.shows_results(run_view) => match forward {
@@ -226,13 +236,13 @@ impl Page for UnitsPage {
                     let before = model.unit_rank().checked_sub(1);
                     before.unwrap_or(len.saturating_sub(1))
                 }
+                _ if is_found => {
+                    let before = model.unit_rank().checked_sub(1);
+                    before.unwrap_or(len.saturating_sub(1))
+                }
                 _ => model.unit_rank(),
             };
-            let rank = nearest(len, from, forward, |rank| {
-                let unit = listing.unit(rank);
-                unit.and_then(|unit| run_view.state.units.get(unit))
-                    .is_some_and(|unit| unit.status.need() == UnitNeed::Person)
-            });
+            let rank = nearest(len, from, forward, needs_person);
             model.select_rank(rank.ok_or("no unit needs you")?);
             return Ok(());
         }

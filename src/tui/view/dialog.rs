@@ -394,8 +394,8 @@ pub(crate) fn message(scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Bu
         }
         None => {
             let newest = scene.model.toasts.list.last();
-            // An announcement would cover the only rows.
-            let is_low = plan.body.height < layout::MIN_FRAMED_ROWS;
+            // An announcement would cover much of the page.
+            let is_low = plan.area.height < layout::MIN_DIALOG_ROWS;
             if let Some(toast) = newest.filter(|toast| !is_low || !toast.is_announcement()) {
                 multiline_message(scene, &text::one_row(&toast.text, 400), plan.body, buf);
             }

@@ -87,10 +87,7 @@ fn saved_views_return_with_filter_order_and_text() {
     for (keys, refusal) in [
         (":view<space>titles<enter>", "no view is saved"),
         (":view<space>save<enter>", "a name after save or delete"),
-        (
-            ":view<space>a<space>b<enter>",
-            "takes no argument, but got `b`",
-        ),
+        (":view<space>a<space>b<enter>", "one word as a name"),
     ] {
         let (text, left) = viewed(keys, none());
         assert!(text.contains(refusal), "{keys}\n{text}");

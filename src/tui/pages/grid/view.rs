@@ -95,19 +95,20 @@ fn title(
 ) -> Vec<(StyleRole, String)> {
     let glyphs = scene.theme.glyphs;
     let role = status_role(unit.status);
-    let room = width.saturating_sub(18).clamp(8, 40);
-    let title = vec![
+    // The sign shows the state, so the name may take its place.
+    let room = width.saturating_sub(9).max(8);
+    let mut title = vec![
         (StyleRole::Key, format!("{} ", place + 1)),
         (role, format!("{} ", glyphs.unit(unit))),
         (
             StyleRole::Strong,
             text::fit_middle(&unit.key, room, glyphs.cut).into_owned(),
         ),
-        (
-            role,
-            format!(" {}", state_text(unit, scene.model.playhead.time)),
-        ),
     ];
+    let state = format!(" {}", state_text(unit, scene.model.playhead.time));
+    if text::width(&unit.key) + text::width(&state) <= room {
+        title.push((role, state));
+    }
     let Some(attempt) = unit.latest() else {
         return title;
     };
