@@ -413,7 +413,7 @@ pub(crate) struct RunArgs {
     /// Cost limit of the project for a day, in UTC: the run gets what is left of it
     #[arg(long, value_name = "USD")]
     pub max_day_budget_usd: Option<f64>,
-    /// Wait this long (10m, none for ever) for another ingest of the project to end [default: do not wait]
+    /// Wait for another ingest of the project to end, at most this long (10m, or none for no limit) [default: do not wait]
     #[arg(long, value_name = "DURATION", value_parser = attempt::time_limit)]
     pub lock_timeout: Option<TimeLimitSetting>,
     /// How attempts at units run.

@@ -98,7 +98,7 @@ impl ActionSpec {
             require(model.page().offers(self.action))?;
         }
         let decides = matches!(self.scope, ActionScope::Held | ActionScope::Review);
-        if decides && model.dialogs.awaits_decision && model.size.1 < MIN_DIALOG_ROWS {
+        if decides && model.is_too_low_to_decide() {
             return Err(Unavailable::because(format!(
                 "what is decided must be seen: {MIN_DIALOG_ROWS} rows are needed, the terminal has {}",
                 model.size.1

@@ -213,14 +213,17 @@ impl ScreenLayout {
 
 /// The inspector in the body of the screen: the row of attempts, the row of panels, and the rest.
 pub(crate) fn inspector_areas(body: Rect) -> [Rect; 3] {
+    /// Rows inside the border from which attempts and panels are named.
+    const MIN_NAMED_ROWS: u16 = 5;
     let inside = inner(body);
+    let named = u16::from(inside.height >= MIN_NAMED_ROWS);
     let attempts = Rect {
-        height: inside.height.min(1),
+        height: named,
         ..inside
     };
     let panels = Rect {
         y: inside.y + attempts.height,
-        height: inside.height.saturating_sub(1).min(1),
+        height: named,
         ..inside
     };
     let top = attempts.height + panels.height;

@@ -367,6 +367,11 @@ impl SharedModel {
         layout::screen_layout(self.size, panes, self.shows_timeline())
     }
 
+    /// True if the page shows what waits for a decision, in too few rows to see all of it.
+    pub(crate) fn is_too_low_to_decide(&self) -> bool {
+        self.dialogs.awaits_decision && self.size.1 < layout::MIN_DIALOG_ROWS
+    }
+
     /// True when the user moves through time: in a recorded run, and while a live run is shown at an earlier moment.
     pub(crate) fn shows_timeline(&self) -> bool {
         !self.is_home && (!self.connection.is_live || self.playhead.playback != Playback::Follow)

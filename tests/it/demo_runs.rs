@@ -126,7 +126,7 @@ fn demo_next_to_a_running_one_is_temporary() {
     let ran = place.run(&["demo", "--speed", "20"]);
     let advice = "the record was temporary; `ingestdeck demo --keep DIR` keeps it";
     assert!(ran.expect_success().contains(advice), "{ran:?}");
-    assert_eq!(files(&kept), [kept.join("lock")]);
+    assert_eq!(files(&kept), [kept.join("lock"), kept.join("temporary")]);
 }
 
 #[test]

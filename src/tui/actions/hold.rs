@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::{
     action::{ActionScope, Availability, Unavailable, require},
     effect::ScreenEffect,
+    layout::MIN_DIALOG_ROWS,
     model::{
         ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, TextPurpose, ToastTopic,
         WrittenText, release_consequences,
@@ -103,9 +104,13 @@ pub(crate) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
         return Vec::new();
     };
     model.units_view.follows_work = false;
+    let size = match model.size.1 < MIN_DIALOG_ROWS {
+        true => format!("; deciding about it needs {MIN_DIALOG_ROWS} rows"),
+        false => String::new(),
+    };
     model.toasts.show_about(
         ToastTopic::Holding(unit.clone()),
-        format!("{unit} will wait at its next tool call"),
+        format!("{unit} will wait at its next tool call{size}"),
     );
     model.dialogs.requested_holds.push(unit.clone());
     vec![ScreenEffect::Command(RunCommand::Hold { unit })]

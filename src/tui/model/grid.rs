@@ -291,7 +291,9 @@ impl Grid {
                     running.push((stranger, attempt.started_at, index))
                 }
                 UnitStatus::Waiting | UnitStatus::Queued => waiting.push((stranger, age, index)),
-                _ if self.has_unseen_failure(unit) => failed.push((false, age, index)),
+                _ if self.has_unseen_failure(unit) => {
+                    failed.push((unit.status == UnitStatus::Interrupted, age, index))
+                }
                 _ => ended.push((stranger, age, index)),
             }
         }

@@ -7,6 +7,7 @@ use crate::widgets::{RowWriter, key_names};
 use crate::{
     action::UserAction,
     actions::{answer, dialogs, hints, hold},
+    layout,
     model::{ClickAction, ConfirmQuestion, FILTER_SYNTAX, InputPurpose},
     pages::artifacts::ArtifactsPage,
     playback::Playback,
@@ -113,6 +114,11 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         );
         pen.skip(1);
         put_match_summary(scene, &mut pen);
+    }
+    if model.is_too_low_to_decide() {
+        let missing = format!("{} rows to decide", layout::MIN_DIALOG_ROWS);
+        pen.put(StyleRole::Warning, &missing);
+        pen.skip(2);
     }
     hints(scene, &mut pen, &hints::hints(model, scene.run_view));
 }

@@ -538,7 +538,7 @@ fn progress(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     if units == 0 || units == 1 && scene.model.connection.is_session {
         return Vec::new();
     }
-    let done = totals.finished_units();
+    let done = totals.finished_units() - totals.count(UnitStatus::Interrupted);
     let [full, rest, ..] = scene.theme.glyphs.progress;
     let width = (usize::from(scene.model.size.0) / 5).clamp(8, 40);
     let filled = (width * done / units).max(usize::from(done > 0));

@@ -367,6 +367,7 @@ fn stepped_unit_replays_its_decisions() {
     terminal.sees(&["\"path\": \"lost.md\""]);
     terminal.press("e");
     terminal.sees(&["arguments of read_raw_file"]);
+    terminal.press(&"\x15".repeat(4));
     terminal.press(&"\x0b".repeat(8));
     terminal.press("{\"path\": \"crates.md\"}\x13");
     terminal.sees(&["\"path\": \"crates.md\"", "│"]);

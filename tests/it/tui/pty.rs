@@ -145,7 +145,8 @@ fn demo_unit_can_be_stepped() {
     session.shows("models/staging/sources.yml\"");
     session.press("e");
     session.shows("arguments of read_raw_file");
-    // Deletes all text, line by line.
+    // Deletes all text: what is before the cursor, then the rest, line by line.
+    session.press(&"\u{15}".repeat(4));
     session.press(&"\u{b}".repeat(8));
     session.press("[]\u{13}");
     session.shows("not a JSON object");
@@ -240,7 +241,9 @@ fn failure_is_found_and_fixed_in_under_ten_keys() {
         "20",
     ]);
     session.shows("ENDED");
-    // From the failure to the unit that ran out of turns, and past the end to the first one.
+    // The failure that nobody has selected yet, the unit that ran out of turns, and past the end the first one again.
+    session.press("]");
+    session.shows("✗ docs-bean-contracts failed");
     session.press("]");
     session.shows("◆ docs-metric-changelog budget");
     session.press("]");

@@ -102,6 +102,9 @@ pub(crate) fn frame(
     ];
     pane(scene, area, true, &title, &[(StyleRole::Dim, place)], buf);
     let [attempts, panels, _] = layout::inspector_areas(area);
+    if panels.height == 0 {
+        return;
+    }
     if let Some(unit) = unit {
         self::attempts(scene, unit, shown, attempts, buf);
     }
