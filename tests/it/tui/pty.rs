@@ -241,7 +241,7 @@ fn failure_is_found_and_fixed_in_under_ten_keys() {
         "20",
     ]);
     session.shows("ENDED");
-    // The failure that nobody has selected yet, the unit that ran out of turns, and past the end the first one again.
+    // The failure, which the user has not selected yet, the unit that ran out of turns, and past the end the first one again.
     session.press("]");
     session.shows("✗ docs-bean-contracts failed");
     session.press("]");
