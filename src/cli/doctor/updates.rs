@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{DoctorCheck, DoctorFinding};
 use ingestdeck_core::text::printable;
-use ingestdeck_os::{open_file_limit, program_path};
+use ingestdeck_os::{open_file_limit, program_path, scoped_dir::ScopedDir};
 
 /// Most characters of a foreign text in a finding.
 const MAX_SHOWN: usize = 200;
@@ -120,8 +120,8 @@ fn upgrade_command(exe: &Path) -> Option<&'static str> {
         })
     };
     let in_environment = || {
-        let root = exe.parent()?.parent()?;
-        root.join("pyvenv.cfg").try_exists().ok()
+        let root = ScopedDir::open(exe.parent()?.parent()?).ok()?;
+        Some(root.is_file("pyvenv.cfg"))
     };
     Some(match () {
         () if has(&["uv", "tools"]) => "uv tool upgrade ingestdeck",

@@ -87,7 +87,7 @@ pub struct TableSettings {
     pub(crate) text: String,
     /// Arrangements that commands show by name; only of a project.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) views: BTreeMap<String, TableSettings>,
+    pub(crate) views: BTreeMap<String, Self>,
 }
 
 impl TableSettings {
