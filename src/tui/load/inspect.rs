@@ -137,15 +137,19 @@ pub(super) struct CallBlocks {
     pub(super) arguments: Vec<DocumentBlock>,
     /// True for a query, without which its rows mean nothing.
     is_query: bool,
+    /// True for a call without a result, which may wait for a decision.
+    is_open: bool,
 }
 
 impl CallBlocks {
-    /// The parts below each other, with an empty line between them: what came of the call, then what it was.
+    /// The parts below each other, with an empty line between them: what came of the call, then what it was; of an open
+    /// call, what it would do.
     pub(super) fn joined(self) -> Vec<DocumentBlock> {
         let (asked, answered) = (self.arguments, self.result);
-        let parts = match self.is_query {
-            true => [asked, self.decisions, answered, self.change],
-            false => [answered, self.change, self.decisions, asked],
+        let parts = match (self.is_open, self.is_query) {
+            (true, _) => [self.change, asked, self.decisions, answered],
+            (false, true) => [asked, self.decisions, answered, self.change],
+            (false, false) => [answered, self.change, self.decisions, asked],
         };
         let mut pieces = Vec::new();
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
@@ -249,18 +253,13 @@ pub(super) fn call(
         result.push(DocumentBlock::BlankLine);
         result.extend(background_task(timeline, row, task_end));
     }
-    let mut arguments = called.pieces;
-    // Of a call without a result, which may wait for a decision, the arguments come first.
-    if end == RowOutcome::Open && background.is_none() {
-        arguments.push(DocumentBlock::BlankLine);
-        arguments.append(&mut result);
-    }
     CallBlocks {
         result,
         change: change.unwrap_or_default(),
         decisions,
-        arguments,
+        arguments: called.pieces,
         is_query: SqlQuery::is_query_tool(&called.tool),
+        is_open: end == RowOutcome::Open && background.is_none(),
     }
 }
 
