@@ -242,12 +242,12 @@ impl Grid {
             slots.iter().flatten().any(|slot| slot.unit == unit)
         };
         // Units that become eligible at the same time are placed in plan order.
-        let mut strangers: Vec<usize> = wanted
+        let mut unplaced: Vec<usize> = wanted
             .into_iter()
             .filter(|unit| !placed(&slots, *unit))
             .collect();
-        strangers.sort_unstable();
-        for unit in strangers {
+        unplaced.sort_unstable();
+        for unit in unplaced {
             if let Some(free) = slots.iter_mut().find(|slot| slot.is_none()) {
                 let before = self
                     .pane_history
@@ -275,26 +275,26 @@ impl Grid {
         let [held, running, failed, waiting, ended] = &mut ranks;
         let mut queued = Vec::new();
         for (index, unit) in state.units.iter().enumerate() {
-            let stranger = !has_place(index);
+            let is_unplaced = !has_place(index);
             let Some(attempt) = unit.latest() else {
                 // Of the queued units, those that already have a pane and the first `places` others suffice.
-                if queued.len() < places || !stranger {
-                    queued.push((stranger, Millis(0), index));
+                if queued.len() < places || !is_unplaced {
+                    queued.push((is_unplaced, Millis(0), index));
                 }
                 continue;
             };
             // Newest first: the user is most likely to look at the last unit that ended.
             let age = Millis(u64::MAX - attempt.ended_at.unwrap_or(attempt.last_at).0);
             match unit.status {
-                UnitStatus::Held => held.push((stranger, attempt.started_at, index)),
+                UnitStatus::Held => held.push((is_unplaced, attempt.started_at, index)),
                 UnitStatus::Running | UnitStatus::Silent => {
-                    running.push((stranger, attempt.started_at, index))
+                    running.push((is_unplaced, attempt.started_at, index))
                 }
-                UnitStatus::Waiting | UnitStatus::Queued => waiting.push((stranger, age, index)),
+                UnitStatus::Waiting | UnitStatus::Queued => waiting.push((is_unplaced, age, index)),
                 _ if self.has_unseen_failure(unit) => {
                     failed.push((unit.status == UnitStatus::Interrupted, age, index))
                 }
-                _ => ended.push((stranger, age, index)),
+                _ => ended.push((is_unplaced, age, index)),
             }
         }
         for rank in ranks.iter_mut().chain([&mut queued]) {
