@@ -20,9 +20,9 @@ use ingestdeck_engine::{
     launch::runtime,
     worker::{
         connection::PROGRAM_VERSION,
-        nats::{self, NatsServer},
+        nats::{self, NatsServer, PoolMember, SubjectName},
         protocol::{PROTOCOL_VERSION, WorkerJoin},
-        service::{self, LeaveRequest, ServiceEnd, WorkerSetup},
+        service::{self, LeaveRequest, ServiceEnd, WorkerSetup, WorkerSlots},
         workspace::WorkerMachine,
     },
 };
@@ -71,11 +71,18 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
         machine,
         locks: SessionLocks::new(locks),
         pass_env: config.claude.pass_env.value,
+        slots: WorkerSlots::new(args.slots),
     };
     engine::prepare_worker_process();
     let runtime = runtime(2)?;
     if let Some(server) = args.nats.server().filter(|_| !args.stdio) {
-        let served = runtime.block_on(serve_nats(&setup, &server));
+        let member = PoolMember {
+            setup,
+            name: args.name.clone().unwrap_or_else(SubjectName::random),
+            pool: server.pool.clone(),
+            grace: args.grace,
+        };
+        let served = runtime.block_on(serve_nats(&member, &server));
         process::kill_all();
         runtime.shutdown_background();
         return served.map(|()| Exit::Ok);
@@ -99,17 +106,18 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
 }
 
 /// Serves the runs that are announced at a NATS server, until a signal asks it to end.
-async fn serve_nats(setup: &WorkerSetup, server: &NatsServer) -> Result<(), CliError> {
+async fn serve_nats(member: &PoolMember, server: &NatsServer) -> Result<(), CliError> {
     let setup_failed = |problem: Problem| CliError::from_error(Exit::Setup, &problem);
-    let client = server.connect().await.map_err(setup_failed)?;
+    let client = server.connect_as(member.name.as_str()).await;
+    let client = client.map_err(setup_failed)?;
     let leave = leave_on_signals()?;
     let tell = |text: &str| playback_output::print_stderr(&format!("ingestdeck: {text}"));
     tell(&format!(
         "waiting for runs at {}, with {}",
         server.address,
-        pluralize(setup.join.slots as usize, "slot")
+        pluralize(member.setup.join.slots as usize, "slot")
     ));
-    nats::serve_runs(setup, &client, leave, &tell)
+    nats::serve_runs(member, &client, leave, &tell)
         .await
         .map_err(setup_failed)
 }

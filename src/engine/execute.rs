@@ -21,6 +21,7 @@ use super::{
     worker::{
         host::{ClaimError, WorkerHost, WorkerSources, WorkerTransports},
         pool::{AttemptPlace, SessionLost, SlotPool},
+        prior_attempts::PriorTape,
         protocol::RunTerms,
         shipment::ShipmentStore,
     },
@@ -108,8 +109,8 @@ impl AttemptExecutor {
         }
     }
 
-    /// Attempts also run on the workers of `places`, if it names any.
-    pub(crate) fn with_places(mut self, places: RunPlaces) -> Self {
+    /// Attempts also run on the workers of `places`, if it names any. Those of `prior` that still run there are continued.
+    pub(crate) fn with_places(mut self, places: RunPlaces, prior: Option<PriorTape>) -> Self {
         if places.workers.is_empty() {
             return self;
         }
@@ -131,6 +132,9 @@ impl AttemptExecutor {
         );
         if places.is_local_usable {
             host.pool.allow_local();
+        }
+        if let Some(prior) = prior {
+            host.continue_run(prior);
         }
         self.workers = Some(WorkerTransports::start(host, places.workers));
         self
@@ -279,6 +283,11 @@ impl AttemptExecutor {
             observer: Some(Arc::clone(self.started.approvals.meter()) as _),
             gate: self.started.approvals.gate(unit, attempt),
         };
+        if let Some(AttemptPlace::Worker(permit)) = &place
+            && let Some(adopted) = &permit.adopted
+        {
+            task.session.clone_from(&adopted.session);
+        }
         let session = task.session.clone();
         match (&self.workers, place) {
             (Some(workers), Some(AttemptPlace::Worker(permit))) => {

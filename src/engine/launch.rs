@@ -42,6 +42,7 @@ use super::{
     started_run::StartedRun,
     tape_follower::{TapeFollower, TapeSinks},
     trace::TraceSink,
+    worker::prior_attempts::PriorTape,
 };
 use ingestdeck_agent::{
     Agent,
@@ -236,6 +237,15 @@ pub fn launch<T>(
         .iter()
         .filter_map(|projected| base_patch(&project, projected))
         .for_each(|patch| worktrees.add_base_patch(patch));
+    let prior_tape = prior.continues.as_ref().and_then(|continues| {
+        let found = setup.runs.recorded_run(continues.run);
+        // What cannot be read runs again.
+        let file = setup.runs.open_tape(&found).ok()?;
+        Some(PriorTape {
+            run: continues.run,
+            file,
+        })
+    });
     let make = |started: StartedRun| {
         let run = IngestRun {
             id: started.id,
@@ -262,7 +272,7 @@ pub fn launch<T>(
         };
         AttemptExecutor::new(run, agent, options, limits, locks, started)
             .with_prior_patches(resume::pending_patches(prior.continues.as_ref()))
-            .with_places(places)
+            .with_places(places, prior_tape)
     };
     setup.run_schedule(now, schedule, &notes, make, client)
 }

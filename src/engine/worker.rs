@@ -1,17 +1,17 @@
 //! Workers: processes, on this machine or another one, that execute attempts for an engine.
 //!
-//! [`protocol`] is what both sides exchange, [`delivery`] makes it complete and ordered. On the side of the engine,
+//! [`protocol`] is what both sides exchange. On the side of the engine,
 //! [`host`] is the way in: [`pool`] knows the workers and their slots, [`connection`] serves one of them,
-//! [`remote_attempt`] follows one attempt, and [`shipment`] holds what attempts need. On the side of the worker, [`service`] runs attempts and [`workspace`] receives what they need. The
+//! [`remote_attempt`] follows one attempt, [`prior_attempts`] finds those of an earlier run, and [`shipment`] holds what attempts need. On the side of the worker, [`service`] runs attempts and [`workspace`] receives what they need. The
 //! transports [`ssh`], [`stdio`] and [`nats`] move messages and know nothing about them. The schedule, the tape and the screen
 //! must not depend on where an attempt runs.
 
 pub mod connection;
-pub(crate) mod delivery;
 pub mod host;
 mod names;
 pub mod nats;
 pub(crate) mod pool;
+pub(crate) mod prior_attempts;
 pub mod protocol;
 pub(crate) mod remote_attempt;
 pub mod service;

@@ -1,12 +1,15 @@
 //! Arguments of workers, of the NATS server where they meet engines, and of the checks of both.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_core::{
+    config::value::{self, DURATION_SYNTAX},
+    diagnostic::Problem,
+};
 use ingestdeck_engine::worker::{
-    nats::{NatsAddress, NatsServer},
+    nats::{NatsAddress, NatsServer, SubjectName},
     ssh::SshWorker,
 };
 
@@ -29,9 +32,19 @@ pub(crate) struct WorkerArgs {
     /// Number of attempts that run concurrently
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub slots: u32,
+    /// Name of the worker at the NATS server, as its key has it [default: a new one]
+    #[arg(long, value_name = "NAME", requires = "address")]
+    pub name: Option<SubjectName>,
+    /// How long agents may work without the engine of their run, whose results then wait at the NATS server
+    #[arg(long, value_name = "DURATION", requires = "address", default_value = "30m", value_parser = grace)]
+    pub grace: Duration,
     /// Name of the account whose usage limits apply [default: as Claude Code reports it]
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
+}
+
+fn grace(text: &str) -> Result<Duration, String> {
+    value::parse_duration(text).ok_or_else(|| format!("not a {DURATION_SYNTAX}"))
 }
 
 /// A NATS server, and the login for it.
@@ -54,6 +67,9 @@ pub(crate) struct NatsArgs {
     /// Certificates of the authorities that sign the certificate of the NATS server
     #[arg(long = "nats-ca", value_name = "FILE", requires = "address")]
     pub root_certificates: Option<PathBuf>,
+    /// The pool of workers at the NATS server
+    #[arg(long, value_name = "NAME", requires = "address", default_value_t)]
+    pub pool: SubjectName,
     /// Use the NATS server even if it requires no login
     ///
     /// Each client of such a server can read prompts and files, act as a worker, and act as the engine of a run.
@@ -69,6 +85,7 @@ impl NatsArgs {
             credentials,
             nkey,
             root_certificates,
+            pool,
             insecure,
         } = self.clone();
         Some(NatsServer {
@@ -76,6 +93,7 @@ impl NatsArgs {
             credentials,
             nkey,
             root_certificates,
+            pool,
             allows_open: insecure,
         })
     }

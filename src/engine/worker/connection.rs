@@ -7,7 +7,10 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use parking_lot::Mutex;
 use tokio::{
-    sync::mpsc::{self, error::SendError},
+    sync::{
+        mpsc::{self, error::SendError},
+        watch,
+    },
     task::{JoinHandle, JoinSet},
     time::{Instant, MissedTickBehavior, timeout},
 };
@@ -15,10 +18,10 @@ use tokio::{
 use super::{
     host::WorkerHost,
     names::plain_name,
-    pool::AttemptMessage,
+    pool::AttemptPart,
     protocol::{
-        CHUNK_BYTES, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION, RunTerms,
-        WorkerJoin, WorkerMessage,
+        CHUNK_BYTES, Delivery, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION,
+        RunTerms, WorkerJoin, WorkerMessage,
     },
     remote_attempt::shipped_limits,
     shipment::ShipmentStore,
@@ -35,8 +38,10 @@ pub const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How long the last message to a worker may take.
 const END_PATIENCE: Duration = Duration::from_secs(2);
-/// How often to look for leases that have ended.
+/// How often to look for a worker that is silent.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
+/// A check that is late by this much means that this process, or its machine, was asleep.
+const SLEEP_THRESHOLD: Duration = Duration::from_secs(5);
 /// How long a worker may take to join.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(45);
 /// How long the reason for the end of a connection may take.
@@ -53,10 +58,12 @@ const MAX_SLOTS: u32 = 256;
 pub(crate) struct WorkerConnection {
     /// The name that the user gave it; `None` for the name of its machine.
     pub name: Option<String>,
-    pub incoming: mpsc::Receiver<WorkerMessage>,
+    pub incoming: mpsc::Receiver<Delivery<WorkerMessage>>,
     pub outgoing: mpsc::Sender<EngineMessage>,
-    /// How long to wait for a confirmation; `None` if the transport loses nothing.
-    pub resend_after: Option<Duration>,
+    /// Silence after which the worker counts as lost.
+    pub patience: Duration,
+    /// Whether this machine reaches the server between the sides, if there is one: silence without it has no meaning.
+    pub is_online: Option<watch::Receiver<bool>>,
     /// Ends with the reason why no more messages arrive; `None` if the transport knows none.
     pub reading: Option<JoinHandle<MessagesEnd>>,
     /// The transport connects again when the worker is lost.
@@ -118,13 +125,25 @@ impl WorkerHost {
         let name = self
             .pool
             .add_worker(machine, join, connections, &connection);
-        let end = self.exchange(&name, connection).await;
+        (self.serve_joined(&name, connection).await, true)
+    }
+
+    /// Serves a worker of the pool until it leaves or is lost.
+    pub(super) async fn serve_joined(
+        &self,
+        name: &str,
+        connection: WorkerConnection,
+    ) -> ConnectionEnd {
+        let outgoing = connection.outgoing.clone();
+        let end = self.exchange(name, connection).await;
         let (ConnectionEnd::Left(reason)
         | ConnectionEnd::Lost(reason)
         | ConnectionEnd::Refused(reason)) = &end;
         self.pool
-            .remove_worker(&name, reason, matches!(end, ConnectionEnd::Lost(_)));
-        (end, true)
+            .remove_worker(name, reason, matches!(end, ConnectionEnd::Lost(_)));
+        // A worker that does not receive it ends with its connection.
+        let _ = timeout(END_PATIENCE, outgoing.send(EngineMessage::End)).await;
+        end
     }
 
     /// Lets a worker join. Returns its machine, its description, and the connections that it can read.
@@ -167,14 +186,13 @@ impl WorkerHost {
         }
     }
 
-    /// Sends the terms of the run, again if they are lost, and waits for the answer.
+    /// Sends the terms of the run, and waits for the answer.
     async fn welcome(
         &self,
         join: &WorkerJoin,
         WorkerConnection {
             incoming,
             outgoing,
-            resend_after,
             ..
         }: &mut WorkerConnection,
     ) -> Result<Vec<String>, ConnectionEnd> {
@@ -184,42 +202,32 @@ impl WorkerHost {
             limits,
             ..self.terms.clone()
         });
-        let until = Instant::now() + LEASE_DURATION;
-        while Instant::now() < until {
-            if outgoing
-                .send(EngineMessage::Welcome(terms.clone()))
-                .await
-                .is_err()
+        let lost = || ConnectionEnd::Lost("it did not get ready".to_owned());
+        let sent = outgoing.send(EngineMessage::Welcome(terms)).await;
+        sent.map_err(|_| lost())?;
+        loop {
+            if let WorkerMessage::Ready { connections } =
+                next_message(incoming, "was ready").await?
             {
-                break;
-            }
-            let answer = async {
-                loop {
-                    if let WorkerMessage::Ready { connections } =
-                        next_message(incoming, "was ready").await?
-                    {
-                        return Ok(connections);
-                    }
-                }
-            };
-            if let Ok(answer) = timeout(resend_after.unwrap_or(LEASE_DURATION), answer).await {
-                return answer;
+                return Ok(connections);
             }
         }
-        Err(ConnectionEnd::Lost("it did not get ready".to_owned()))
     }
 
-    async fn exchange(&self, name: &str, connection: WorkerConnection) -> ConnectionEnd {
+    /// Exchanges messages with a worker that has joined, until it leaves or is lost.
+    pub(super) async fn exchange(&self, name: &str, connection: WorkerConnection) -> ConnectionEnd {
         let WorkerConnection {
             mut incoming,
             outgoing,
             reading,
-            resend_after,
+            patience,
+            is_online,
             ..
         } = connection;
         let mut tick = tokio::time::interval(LEASE_CHECK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut next_heartbeat) = (Instant::now(), Instant::now());
+        let mut last_tick = Instant::now();
         let mut leaving: Option<String> = None;
         // Files are sent apart from the messages, which must not wait for them, and one after the other.
         let (files, wanted) = mpsc::unbounded_channel();
@@ -233,34 +241,29 @@ impl WorkerHost {
         ));
         loop {
             tokio::select! {
-                message = incoming.recv() => {
+                delivery = incoming.recv() => {
                     heard = Instant::now();
+                    let Some(Delivery { message, handled, .. }) = delivery else {
+                        let lost = ConnectionEnd::Lost("the connection was closed".to_owned());
+                        return match leaving {
+                            Some(reason) => ConnectionEnd::Left(reason),
+                            None => lost.with_reason(reading).await,
+                        };
+                    };
                     match message {
-                        None => {
-                            let lost = ConnectionEnd::Lost("the connection was closed".to_owned());
-                            return match leaving {
-                                Some(reason) => ConnectionEnd::Left(reason),
-                                None => lost.with_reason(reading).await,
-                            };
-                        }
-                        Some(WorkerMessage::Gone) => {
+                        WorkerMessage::Gone => {
                             return ConnectionEnd::Left(leaving.unwrap_or_else(|| "it ended".to_owned()));
                         }
-                        Some(WorkerMessage::Attempt { lease, number, part }) => {
+                        WorkerMessage::Attempt { lease, part } => {
                             let Some(attempt) = self.pool.attempt(name, &lease) else {
                                 send(&outgoing, EngineMessage::Revoked { lease });
                                 continue;
                             };
                             // A worker that sends more than the engine can record waits. An attempt that is over takes
                             // nothing.
-                            let _ = attempt.send(AttemptMessage::Part { number, part }).await;
+                            let _ = attempt.send(AttemptPart { part, handled }).await;
                         }
-                        Some(WorkerMessage::Received { lease, count }) => {
-                            if let Some(attempt) = self.pool.attempt(name, &lease) {
-                                let _ = attempt.send(AttemptMessage::Received(count)).await;
-                            }
-                        }
-                        Some(WorkerMessage::WantFiles { digests }) => {
+                        WorkerMessage::WantFiles { digests } => {
                             let mut queued = queued.lock();
                             for digest in digests {
                                 if queued.len() < MAX_QUEUED_FILES && queued.insert(digest.clone()) {
@@ -269,28 +272,35 @@ impl WorkerHost {
                                 }
                             }
                         }
-                        Some(WorkerMessage::Leave { reason }) => {
+                        WorkerMessage::Leave { reason } => {
                             self.pool.drain(name, &reason);
                             leaving = Some(reason);
                         }
-                        Some(WorkerMessage::Heartbeat | WorkerMessage::Join(_) | WorkerMessage::Ready { .. }) => {}
+                        WorkerMessage::Heartbeat(load) => self.pool.set_load(name, load),
+                        WorkerMessage::Join(_) | WorkerMessage::Ready { .. } => {}
                     }
                 }
                 _ = tick.tick() => {
-                    let (leases, is_news) = self.pool.valid_leases(name);
-                    // What revokes a lease may be lost, and so may a heartbeat.
-                    if Instant::now() >= next_heartbeat || (is_news && resend_after.is_some()) {
-                        next_heartbeat = Instant::now() + HEARTBEAT_INTERVAL;
-                        send(&outgoing, EngineMessage::Heartbeat(leases));
+                    let now = Instant::now();
+                    let is_offline = is_online.as_ref().is_some_and(|is_online| !*is_online.borrow());
+                    if is_offline || now.duration_since(last_tick) >= LEASE_CHECK + SLEEP_THRESHOLD {
+                        heard = now;
+                    }
+                    last_tick = now;
+                    self.pool.set_away(name, is_offline || heard.elapsed() > 2 * HEARTBEAT_INTERVAL);
+                    if now >= next_heartbeat {
+                        next_heartbeat = now + HEARTBEAT_INTERVAL;
+                        send(&outgoing, EngineMessage::Heartbeat);
+                    }
+                    if heard.elapsed() >= patience {
+                        return ConnectionEnd::Lost(format!("it has been silent for {} s", patience.as_secs()));
+                    }
+                    if self.pool.is_collected(name) {
+                        return ConnectionEnd::Left("its attempts were collected".to_owned());
                     }
                 }
                 () = self.pool.ended() => {
-                    // A worker that does not receive it ends with its connection.
-                    let _ = timeout(END_PATIENCE, outgoing.send(EngineMessage::End)).await;
                     return ConnectionEnd::Left("the run is over".to_owned());
-                }
-                () = tokio::time::sleep_until(heard + LEASE_DURATION) => {
-                    return ConnectionEnd::Lost(format!("it has been silent for {} s", LEASE_DURATION.as_secs()));
                 }
             }
         }
@@ -299,7 +309,7 @@ impl WorkerHost {
 
 /// The description that a worker gives of itself, if it may work for a run of this program.
 pub(super) async fn read_join(
-    incoming: &mut mpsc::Receiver<WorkerMessage>,
+    incoming: &mut mpsc::Receiver<Delivery<WorkerMessage>>,
 ) -> Result<WorkerJoin, ConnectionEnd> {
     loop {
         if let WorkerMessage::Join(join) = next_message(incoming, "joined").await? {
@@ -310,11 +320,11 @@ pub(super) async fn read_join(
 
 /// The next message of a worker that has not `joined` yet.
 async fn next_message(
-    incoming: &mut mpsc::Receiver<WorkerMessage>,
+    incoming: &mut mpsc::Receiver<Delivery<WorkerMessage>>,
     joined: &str,
 ) -> Result<WorkerMessage, ConnectionEnd> {
     match timeout(LEASE_DURATION, incoming.recv()).await {
-        Ok(Some(message)) => Ok(message),
+        Ok(Some(delivery)) => Ok(delivery.message),
         Ok(None) => Err(ConnectionEnd::Lost(format!(
             "the connection was closed before it {joined}"
         ))),

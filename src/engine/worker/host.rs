@@ -15,6 +15,7 @@ use tokio::{
 use super::{
     nats::NatsServer,
     pool::{AttemptPlace, SessionLost, SlotPool, WorkerPermit},
+    prior_attempts::PriorTape,
     protocol::RunTerms,
     remote_attempt::{self, RemoteEnd, RemoteTarget},
     shipment::ShipmentStore,
@@ -59,6 +60,8 @@ pub(crate) struct WorkerHost {
     pub account: String,
     /// The terms of the run; the name of the worker and the limits are set for each.
     pub terms: RunTerms,
+    /// The run that this one continues, whose attempts may still run. Taken once.
+    pub prior: Mutex<Option<PriorTape>>,
 }
 
 /// Where the workers of a run come from.
@@ -92,6 +95,9 @@ impl WorkerTransports {
         }
         if let Some(server) = sources.nats {
             host.pool.add_transport();
+            if host.prior.lock().is_some() {
+                host.pool.await_adoption();
+            }
             tasks.spawn(server.keep_listening(Arc::clone(&host)));
         }
         Self {
@@ -147,7 +153,13 @@ impl WorkerHost {
             meter,
             account,
             terms,
+            prior: Mutex::default(),
         })
+    }
+
+    /// The run continues this one.
+    pub(crate) fn continue_run(&self, prior: PriorTape) {
+        *self.prior.lock() = Some(prior);
     }
 
     /// Waits for a place for an attempt. Messages that arrive meanwhile are added to `early`.
@@ -205,6 +217,16 @@ impl WorkerHost {
             Ok(Err(error)) => return failed(error.to_line()),
             Err(error) => return failed(error.to_string()),
         };
+        if let Some(adopted) = &permit.adopted
+            && adopted.content != shipment.content_digest()
+        {
+            // Dropping the permit ends the attempt on the worker.
+            let reason = "what the attempt of the earlier run reads has changed since it began";
+            return (
+                FinishedAttempt::without_agent(worker_lost(reason.to_owned())),
+                RetryMode::Elsewhere,
+            );
+        }
         let target = RemoteTarget {
             project,
             job: self.terms.job.id.clone(),
@@ -305,16 +327,10 @@ impl WorkerHost {
                 )
             }
             RemoteEnd::NotStored(reason) => failed(reason),
-            RemoteEnd::Lost(reason) | RemoteEnd::Invalid(reason) => {
-                let verdict = Verdict {
-                    cause: VerdictCause::WorkerLost,
-                    ..preparation_failed(reason)
-                };
-                (
-                    FinishedAttempt::without_agent(verdict),
-                    RetryMode::Elsewhere,
-                )
-            }
+            RemoteEnd::Lost(reason) | RemoteEnd::Invalid(reason) => (
+                FinishedAttempt::without_agent(worker_lost(reason)),
+                RetryMode::Elsewhere,
+            ),
         }
     }
 
@@ -342,6 +358,14 @@ impl WorkerHost {
             true => RetryMode::Elsewhere,
             false => RetryMode::FromStart,
         }
+    }
+}
+
+/// The verdict of an attempt whose worker was lost.
+fn worker_lost(reason: String) -> Verdict {
+    Verdict {
+        cause: VerdictCause::WorkerLost,
+        ..preparation_failed(reason)
     }
 }
 

@@ -12,14 +12,17 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     time::Instant,
 };
 
 use super::{
     connection::WorkerConnection,
     names::{free_name, plain_name},
-    protocol::{AttemptLease, EngineMessage, LEASE_DURATION, ValidLeases, WorkerJoin, WorkerPart},
+    prior_attempts::AdoptedAttempt,
+    protocol::{
+        AttemptLease, EngineMessage, PROTOCOL_VERSION, WorkerJoin, WorkerLoad, WorkerPart,
+    },
 };
 use ingestdeck_core::{
     control::RunCommand,
@@ -44,6 +47,8 @@ pub(crate) enum SessionLost {
 
 /// Messages of a worker that wait for their attempt. Further ones wait in the connection.
 const MESSAGE_QUEUE_CAPACITY: usize = 256;
+/// The same for an attempt that no unit has claimed yet: those of other attempts must not wait behind them.
+const ADOPTED_QUEUE_CAPACITY: usize = 100_000;
 /// How long a worker rests whose agent refused to start.
 const REFUSAL_REST: Duration = Duration::from_secs(1);
 /// How long an account without a reported reset time rests.
@@ -81,6 +86,23 @@ struct PoolState {
     next_fence: u64,
     /// Number of transports that may still bring a worker.
     pending_transports: usize,
+    adoption: AdoptionState,
+}
+
+/// Attempts of the run that this one continues, which still run on workers, or whose results wait.
+#[derive(Debug, Default)]
+struct AdoptionState {
+    /// They are not known yet, so nothing may start.
+    is_pending: bool,
+    attempts: HashMap<UnitKey, AdoptableAttempt>,
+}
+
+#[derive(Debug)]
+struct AdoptableAttempt {
+    worker: String,
+    lease: AttemptLease,
+    incoming: mpsc::Receiver<AttemptPart>,
+    adopted: AdoptedAttempt,
 }
 
 #[derive(Debug, Default)]
@@ -103,23 +125,35 @@ struct PoolWorker {
     /// Nothing new starts there.
     is_draining: bool,
     outgoing: mpsc::Sender<EngineMessage>,
-    resend_after: Option<Duration>,
     /// Its transport connects again when it is lost.
     returns: bool,
+    /// It only ends the attempts of an earlier run.
+    is_adopted: bool,
+    /// What other runs do there.
+    load: WorkerLoad,
+    /// It is not heard at the moment.
+    away: watch::Sender<bool>,
     /// Where the parts of its attempts go.
-    attempts: HashMap<AttemptLease, mpsc::Sender<AttemptMessage>>,
-    /// When a lease of it ended last.
-    lease_ended: Option<Instant>,
+    attempts: HashMap<AttemptLease, mpsc::Sender<AttemptPart>>,
     /// Until when it rests, because its agent refused to start and has not started since.
     refusal_rest: Option<Instant>,
 }
 
 impl PoolWorker {
+    /// True if an attempt may start there, or is the next one to start: a worker runs attempts in the order in which runs
+    /// ask for them, so each run may use its share although others use more.
     fn has_room(&self) -> bool {
-        self.attempts.len() < self.join.slots as usize
+        let share = self.join.slots / self.load.runs.max(1);
+        let free = self.join.slots.saturating_sub(self.load.others);
+        self.attempts.len() < free.max(share).max(1) as usize
             && self
                 .refusal_rest
                 .is_none_or(|until| until <= Instant::now())
+    }
+
+    /// How much of it is in use, in thousandths.
+    fn use_permille(&self) -> usize {
+        (self.attempts.len() + self.load.others as usize) * 1_000 / self.join.slots.max(1) as usize
     }
 
     fn reaches(&self, databases: &[String]) -> bool {
@@ -129,15 +163,12 @@ impl PoolWorker {
     }
 }
 
-/// A message of a worker about an attempt.
+/// A part of an attempt that has arrived.
 #[derive(Debug)]
-pub(crate) enum AttemptMessage {
-    Part {
-        number: u64,
-        part: WorkerPart,
-    },
-    /// It has this many parts of the engine.
-    Received(u64),
+pub(crate) struct AttemptPart {
+    pub part: WorkerPart,
+    /// Dropped once the part is recorded.
+    pub handled: Option<oneshot::Sender<()>>,
 }
 
 /// Where an attempt runs.
@@ -162,9 +193,11 @@ pub(crate) struct WorkerPermit {
     pub lease: AttemptLease,
     pub outgoing: mpsc::Sender<EngineMessage>,
     /// Messages of the worker about the attempt, until it is lost.
-    pub incoming: mpsc::Receiver<AttemptMessage>,
-    /// How long to wait for a confirmation; `None` if the transport loses nothing.
-    pub resend_after: Option<Duration>,
+    pub incoming: mpsc::Receiver<AttemptPart>,
+    /// The worker is not heard at the moment.
+    pub is_away: watch::Receiver<bool>,
+    /// The attempt began in an earlier run.
+    pub adopted: Option<AdoptedAttempt>,
 }
 
 impl SlotPool {
@@ -237,6 +270,14 @@ impl SlotPool {
     ) -> Result<ClaimOutcome, SessionLost> {
         let mut state = self.state();
         let now = Instant::now();
+        if state.adoption.is_pending {
+            return Ok(ClaimOutcome::Wait(None));
+        }
+        if session.is_none()
+            && let Some(found) = state.adoption.attempts.remove(unit)
+        {
+            return Ok(ClaimOutcome::Place(self.grant_adopted(&state, found)));
+        }
         state.spent.retain(|_, until| *until > now);
         let rests = state
             .workers
@@ -268,8 +309,7 @@ impl SlotPool {
             .workers
             .iter()
             .filter(|(_, of)| session.is_none() && is_free(of));
-        let emptiest =
-            free.min_by_key(|(_, of)| of.attempts.len() * 1_000 / of.join.slots.max(1) as usize);
+        let emptiest = free.min_by_key(|(_, of)| of.use_permille());
         if let Some(worker) = emptiest.map(|(name, _)| name.clone()) {
             return Ok(ClaimOutcome::Place(
                 self.grant(&mut state, &worker, unit, attempt),
@@ -306,29 +346,137 @@ impl SlotPool {
         };
         state.next_fence += 1;
         let (parts, incoming) = mpsc::channel(MESSAGE_QUEUE_CAPACITY);
-        // The caller has just found the worker under this lock; without it, the attempt counts as lost.
-        let (outgoing, account, resend_after) = match state.workers.get_mut(worker) {
-            Some(of) => {
-                of.attempts.insert(lease.clone(), parts);
-                (
-                    of.outgoing.clone(),
-                    of.join.account.clone(),
-                    of.resend_after,
-                )
-            }
-            None => (mpsc::channel(1).0, String::new(), None),
-        };
-        let (pool, worker) = (Arc::clone(self), worker.to_owned());
-        let permit = WorkerPermit {
-            pool,
+        if let Some(of) = state.workers.get_mut(worker) {
+            of.attempts.insert(lease.clone(), parts);
+        }
+        self.permit(state, worker, lease, incoming, None)
+    }
+
+    fn grant_adopted(self: &Arc<Self>, state: &PoolState, found: AdoptableAttempt) -> AttemptPlace {
+        let AdoptableAttempt {
             worker,
+            lease,
+            incoming,
+            adopted,
+        } = found;
+        self.permit(state, &worker, lease, incoming, Some(adopted))
+    }
+
+    /// The permit for an attempt on `worker`; it counts as lost without one.
+    fn permit(
+        self: &Arc<Self>,
+        state: &PoolState,
+        worker: &str,
+        lease: AttemptLease,
+        incoming: mpsc::Receiver<AttemptPart>,
+        adopted: Option<AdoptedAttempt>,
+    ) -> AttemptPlace {
+        let (outgoing, account, is_away) = match state.workers.get(worker) {
+            Some(of) => (
+                of.outgoing.clone(),
+                of.join.account.clone(),
+                of.away.subscribe(),
+            ),
+            None => (
+                mpsc::channel(1).0,
+                String::new(),
+                watch::channel(false).0.subscribe(),
+            ),
+        };
+        AttemptPlace::Worker(Box::new(WorkerPermit {
+            pool: Arc::clone(self),
+            worker: worker.to_owned(),
             account,
             lease,
             outgoing,
             incoming,
-            resend_after,
+            is_away,
+            adopted,
+        }))
+    }
+
+    /// Nothing starts until the attempts of an earlier run are known.
+    pub(super) fn await_adoption(&self) {
+        self.state().adoption.is_pending = true;
+    }
+
+    /// The attempts of an earlier run are known, or cannot be.
+    pub(super) fn end_adoption(&self) {
+        let mut state = self.state();
+        state.adoption.is_pending = false;
+        self.send_slots(&state);
+        drop(state);
+    }
+
+    /// Adds a worker that only ends these attempts of an earlier run. Returns its name.
+    pub(super) fn add_adopted(
+        &self,
+        machine: &str,
+        attempts: Vec<(AttemptLease, AdoptedAttempt)>,
+        outgoing: &mpsc::Sender<EngineMessage>,
+    ) -> String {
+        let mut state = self.state();
+        let name = free_name(machine, |name| state.names.contains(name));
+        state.names.insert(name.clone());
+        let mut worker = PoolWorker {
+            machine: machine.to_owned(),
+            is_named_by_user: false,
+            join: WorkerJoin {
+                protocol: PROTOCOL_VERSION,
+                program: String::new(),
+                agent_release: String::new(),
+                host: name.clone(),
+                slots: 0,
+                account: machine.to_owned(),
+                clock_ms: 0,
+            },
+            connections: Vec::new(),
+            is_draining: true,
+            outgoing: outgoing.clone(),
+            returns: false,
+            is_adopted: true,
+            load: WorkerLoad::default(),
+            away: watch::channel(false).0,
+            attempts: HashMap::new(),
+            refusal_rest: None,
         };
-        AttemptPlace::Worker(Box::new(permit))
+        for (lease, adopted) in attempts {
+            let (parts, incoming) = mpsc::channel(ADOPTED_QUEUE_CAPACITY);
+            worker.attempts.insert(lease.clone(), parts);
+            worker.join.account.clone_from(&adopted.account);
+            let found = AdoptableAttempt {
+                worker: name.clone(),
+                lease: lease.clone(),
+                incoming,
+                adopted,
+            };
+            state.adoption.attempts.insert(lease.unit, found);
+        }
+        state.workers.insert(name.clone(), worker);
+        drop(state);
+        name
+    }
+
+    /// True if a worker was only to end attempts, and they are over.
+    pub(super) fn is_collected(&self, name: &str) -> bool {
+        let state = self.state();
+        let worker = state.workers.get(name);
+        worker.is_some_and(|of| of.is_adopted && of.attempts.is_empty())
+    }
+
+    /// What other runs do on a worker.
+    pub(super) fn set_load(&self, name: &str, load: WorkerLoad) {
+        if let Some(worker) = self.state().workers.get_mut(name) {
+            worker.load = load;
+        }
+        self.mark_changed();
+    }
+
+    /// Whether a worker is not heard at the moment.
+    pub(super) fn set_away(&self, name: &str, is_away: bool) {
+        if let Some(worker) = self.state().workers.get_mut(name) {
+            let _ = worker.away.send_if_modified(|known| std::mem::replace(known, is_away) != is_away);
+        }
     }
 
     /// A transport starts to look for a worker.
@@ -426,7 +574,6 @@ impl SlotPool {
         WorkerConnection {
             name: given,
             outgoing,
-            resend_after,
             returns,
             ..
         }: &WorkerConnection,
@@ -452,10 +599,11 @@ impl SlotPool {
             connections,
             is_draining: false,
             outgoing: outgoing.clone(),
-            resend_after: *resend_after,
             returns: *returns,
+            is_adopted: false,
+            load: WorkerLoad::default(),
+            away: watch::channel(false).0,
             attempts,
-            lease_ended: None,
             refusal_rest: None,
         };
         if *returns {
@@ -500,8 +648,13 @@ impl SlotPool {
             state.sessions.remove(&session);
             state.lost_sessions.insert(session, name.to_owned());
         }
+        // What no unit has claimed runs again.
+        state.adoption.attempts.retain(|_, of| of.worker != name);
         self.send_slots(&state);
         drop(state);
+        if worker.is_adopted {
+            return;
+        }
         let attempts = u32::try_from(worker.attempts.len()).unwrap_or(u32::MAX);
         let reason = reason.to_owned();
         self.record(&Note::WorkerLeft(WorkerLeft {
@@ -558,31 +711,11 @@ impl SlotPool {
         let Some(worker) = state.workers.get_mut(name) else {
             return is_known;
         };
-        worker.lease_ended = Some(Instant::now());
         for (lease, _) in worker.attempts.drain() {
-            // A worker that does not receive it is informed by heartbeats.
+            // A worker that does not receive it is informed when it sends something about the attempt.
             let _ = worker.outgoing.try_send(EngineMessage::Revoked { lease });
         }
         is_known
-    }
-
-    /// The leases of a worker, and whether one ended a short time ago, which the worker may not know.
-    pub(super) fn valid_leases(&self, worker: &str) -> (ValidLeases, bool) {
-        let state = self.state();
-        let Some(of) = state.workers.get(worker) else {
-            return Default::default();
-        };
-        let fences = of.attempts.keys().map(|lease| lease.fence).collect();
-        let is_news = of
-            .lease_ended
-            .is_some_and(|at| at.elapsed() < LEASE_DURATION);
-        (
-            ValidLeases {
-                fences,
-                next_fence: state.next_fence,
-            },
-            is_news,
-        )
     }
 
     /// Where the messages about an attempt go; `None` if the lease is not valid.
@@ -590,13 +723,23 @@ impl SlotPool {
         &self,
         worker: &str,
         lease: &AttemptLease,
-    ) -> Option<mpsc::Sender<AttemptMessage>> {
+    ) -> Option<mpsc::Sender<AttemptPart>> {
         self.state()
             .workers
             .get(worker)?
             .attempts
             .get(lease)
             .cloned()
+    }
+
+    /// The account of the worker that has a lease.
+    pub(super) fn account_of(&self, lease: &AttemptLease) -> String {
+        let state = self.state();
+        let worker = state
+            .workers
+            .values()
+            .find(|of| of.attempts.contains_key(lease));
+        worker.map(|of| of.join.account.clone()).unwrap_or_default()
     }
 
     /// Sets the number of slots of this machine.
@@ -724,7 +867,9 @@ impl PoolState {
             .workers
             .values()
             .filter(|of| !of.is_draining && of.reaches(&self.databases));
-        usable.map(|of| of.join.slots).sum()
+        let adopted = self.workers.values().filter(|of| of.is_adopted);
+        let adopted: usize = adopted.map(|of| of.attempts.len()).sum();
+        usable.map(|of| of.join.slots).sum::<u32>() + u32::try_from(adopted).unwrap_or(u32::MAX)
     }
 
     /// Why no worker can ever run an attempt; `None` if one may.
@@ -765,12 +910,30 @@ impl Drop for LocalPermit {
     }
 }
 
+impl WorkerPermit {
+    /// True if the worker has a free slot for the attempt, by what it reports.
+    pub(super) fn could_be_taken(&self) -> bool {
+        let state = self.pool.state();
+        state.workers.get(&self.worker).is_some_and(|of| {
+            of.attempts.len() + (of.load.others as usize) <= of.join.slots as usize
+        })
+    }
+}
+
 impl Drop for WorkerPermit {
     fn drop(&mut self) {
-        if let Some(worker) = self.pool.state().workers.get_mut(&self.worker) {
-            worker.attempts.remove(&self.lease);
-            worker.lease_ended = Some(Instant::now());
+        let mut state = self.pool.state();
+        if let Some(worker) = state.workers.get_mut(&self.worker)
+            && worker.attempts.remove(&self.lease).is_some()
+        {
+            let lease = self.lease.clone();
+            // It only ends the record of the lease.
+            let _ = worker.outgoing.try_send(EngineMessage::Over { lease });
+            if worker.is_adopted {
+                self.pool.send_slots(&state);
+            }
         }
+        drop(state);
         self.pool.mark_changed();
     }
 }

@@ -1,14 +1,15 @@
 //! The messages between an engine and its workers, as JSON.
 //!
-//! What concerns one attempt is numbered in each direction, see [`delivery`](super::delivery); the other messages may be
-//! lost, repeated or late without harm. A worker with another version of the program is refused, so the messages have no
-//! other versions. Credentials are in none of them.
+//! Transports deliver the messages of a connection once and in order, but for heartbeats. A worker with another version of
+//! the program is refused, so the messages have no other versions. Credentials are in none of them.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::shipment::digest;
 use crate::local_attempt::AttemptTask;
 use ingestdeck_agent::attempt::{
     ApprovalDecision, ApprovalRequest,
@@ -25,10 +26,10 @@ use ingestdeck_core::{
 use ingestdeck_ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob};
 
 /// Version of the messages.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 /// The interval of the signs of life of each side.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// Silence after which the other side counts as lost.
+/// Silence on a connection without a server between the sides, after which the other side counts as lost.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(30);
 /// Most bytes of one message as JSON: the longest line of an agent, written as text, and more.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 160 << 20;
@@ -45,21 +46,6 @@ pub(crate) struct AttemptLease {
     pub fence: u64,
 }
 
-/// The leases of a worker: what revokes an attempt may be lost, and a later heartbeat does it again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ValidLeases {
-    /// The fences of these leases.
-    pub fences: Vec<u64>,
-    /// Leases with this fence or a larger one were granted later.
-    pub next_fence: u64,
-}
-
-impl ValidLeases {
-    pub(super) fn contains(&self, lease: &AttemptLease) -> bool {
-        lease.fence >= self.next_fence || self.fences.contains(&lease.fence)
-    }
-}
-
 /// A message of the engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,16 +55,9 @@ pub(crate) enum EngineMessage {
     Refused {
         reason: String,
     },
-    /// Part number `number` of what concerns an attempt, from 0.
     Attempt {
         lease: AttemptLease,
-        number: u64,
         part: EnginePart,
-    },
-    /// The engine has recorded this many parts of an attempt.
-    Received {
-        lease: AttemptLease,
-        count: u64,
     },
     /// A piece of a file that the worker asked for, in order.
     FilePiece {
@@ -97,7 +76,11 @@ pub(crate) enum EngineMessage {
     Revoked {
         lease: AttemptLease,
     },
-    Heartbeat(ValidLeases),
+    /// The engine has everything of the attempt.
+    Over {
+        lease: AttemptLease,
+    },
+    Heartbeat,
     /// The run has ended.
     End,
 }
@@ -112,28 +95,53 @@ pub(crate) enum WorkerMessage {
         /// Ids of the connections whose databases it can read.
         connections: Vec<String>,
     },
-    /// Part number `number` of what concerns an attempt, from 0.
     Attempt {
         lease: AttemptLease,
-        number: u64,
         part: WorkerPart,
-    },
-    /// The worker has this many parts of an attempt.
-    Received {
-        lease: AttemptLease,
-        count: u64,
     },
     /// The worker needs the files with these digests.
     WantFiles {
         digests: Vec<String>,
     },
-    Heartbeat,
+    Heartbeat(WorkerLoad),
     /// The worker accepts nothing more. Its running attempts finish first.
     Leave {
         reason: String,
     },
     /// The worker has ended; nothing runs there.
     Gone,
+}
+
+/// How busy a worker is, from the side of one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkerLoad {
+    /// Slots that the attempts of other runs hold.
+    pub others: u32,
+    /// Runs that it serves.
+    pub runs: u32,
+}
+
+/// A message that has arrived.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Delivery<M> {
+    pub message: M,
+    /// Dropped once the message is handled.
+    #[serde(skip)]
+    pub handled: Option<oneshot::Sender<()>>,
+    /// The slot for the attempt that the message starts, if the transport took one.
+    #[serde(skip)]
+    pub slot: Option<OwnedSemaphorePermit>,
+}
+
+impl<M> From<M> for Delivery<M> {
+    fn from(message: M) -> Self {
+        Self {
+            message,
+            handled: None,
+            slot: None,
+        }
+    }
 }
 
 /// The description that a worker gives of itself.
@@ -241,12 +249,32 @@ pub(crate) struct AttemptShipment {
     pub source_dirs: BTreeMap<PathBuf, String>,
 }
 
+impl AttemptShipment {
+    /// The digests of everything that the attempt reads.
+    pub(super) fn digests(&self) -> impl Iterator<Item = &String> {
+        let files = self.files.iter().map(|file| &file.digest);
+        files.chain([&self.base.pack])
+    }
+
+    /// The same for two attempts whose results can replace each other.
+    pub(super) fn content_digest(&self) -> String {
+        let Self {
+            task, base, files, ..
+        } = self;
+        let content = (&base.commit, files, &task.work_unit.planned, &task.model);
+        let content = serde_json::to_vec(&content).unwrap_or_default();
+        digest(&content)
+    }
+}
+
 /// What the engine sends about an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum EnginePart {
     /// The first part: run the attempt.
     Start(Box<AttemptShipment>),
+    /// The engine of another run continues with the attempt: what waits for a decision is sent again.
+    Adopted,
     /// The decision about call number `call`.
     Decision {
         call: u64,
@@ -263,8 +291,14 @@ pub(crate) enum EnginePart {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WorkerPart {
+    /// The attempt has a slot and begins.
+    Taken,
     /// Entries for the tape, as in its format; their numbers and times have no meaning.
-    Entries(Vec<Box<RawValue>>),
+    Entries {
+        /// Number of lines of the attempt before these entries. Notes are not lines.
+        lines_before: u64,
+        entries: Vec<Box<RawValue>>,
+    },
     /// The agent has started up.
     Ready,
     /// A call waits for a decision.

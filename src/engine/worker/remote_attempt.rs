@@ -5,7 +5,7 @@
 //! checked again when it is integrated.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use super::{
-    delivery::{Inbox, Outbox, PartArrival},
-    pool::{AttemptMessage, WorkerPermit},
+    pool::{AttemptPart, WorkerPermit},
+    prior_attempts::AdoptedAttempt,
     protocol::{
         AttemptResult, AttemptShipment, EngineMessage, EnginePart, ResultFile, ShippedLimits,
         WorkerPart,
@@ -47,11 +47,15 @@ use ingestdeck_core::{
 use ingestdeck_ingest::{attempt::WrittenPatch, transcript};
 use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
 
-/// How often to look for parts that are not confirmed, and for limits that are exceeded.
+/// How often to look for limits that are exceeded.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a worker may take to end an attempt that a person stops or kills.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a worker may leave an attempt that has a slot there, if it is heard.
+const TAKE_PATIENCE: Duration = Duration::from_secs(120);
+/// A check that is late by this much means that this process, or its machine, was asleep.
+const SLEEP_THRESHOLD: Duration = Duration::from_secs(5);
 /// By how much an attempt may exceed its time limits, which its worker enforces.
 const TIME_LIMIT_GRACE: Duration = Duration::from_secs(60);
 /// How long a worker may take to accept a message.
@@ -82,6 +86,15 @@ enum PartError {
     Invalid(String),
     /// It could not be written on this machine.
     NotStored(String),
+}
+
+impl PartError {
+    fn into_end(self, worker: &str) -> RemoteEnd {
+        match self {
+            Self::Invalid(reason) => RemoteEnd::Invalid(format!("worker {worker} {reason}")),
+            Self::NotStored(reason) => RemoteEnd::NotStored(format!("worker {worker} {reason}")),
+        }
+    }
 }
 
 impl From<&str> for PartError {
@@ -119,20 +132,29 @@ pub(crate) async fn run(
         base: shipment.base.commit.to_string(),
         target,
         reducer,
-        inbox: Inbox::default(),
         entry_bytes: 0,
+        lines: 0,
+        last_notes: Vec::new(),
         files: BTreeMap::new(),
         ready: Some(ready),
     };
-    let mut outbox = Outbox::default();
     let mut tick = tokio::time::interval(CHECK_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // When the worker confirmed something, or was last reminded.
-    let mut progress = Instant::now();
-    let mut first = vec![EnginePart::Start(Box::new(shipment))];
+    let adopted = permit.adopted.take();
+    let mut is_taken = adopted.is_some();
+    let mut first = Vec::new();
+    match adopted {
+        None => first.push(EnginePart::Start(Box::new(shipment))),
+        Some(AdoptedAttempt { entries, .. }) => {
+            if let Err(error) = attempt.replay(&entries, &sinks) {
+                return error.into_end(&permit.worker);
+            }
+            first.push(EnginePart::Adopted);
+        }
+    }
     first.extend(early.into_iter().filter_map(part_of));
     for part in first {
-        if send(&permit, &mut outbox, part).await.is_err() {
+        if send(&permit, part).await.is_err() {
             return RemoteEnd::Lost(worker_lost(&permit));
         }
     }
@@ -140,9 +162,13 @@ pub(crate) async fn run(
     let mut applied = *timeouts.borrow_and_update();
     let mut decisions = FuturesUnordered::new();
     let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
+    // A call that an earlier engine asked about may arrive twice.
+    let mut known_calls = HashSet::new();
     let (mut has_orders, mut has_limits) = (true, true);
     let (mut began, mut heard) = (Instant::now(), Instant::now());
     let (mut last_tick, mut limits_since) = (Instant::now(), Instant::now());
+    // Since when the worker could begin, but for these times.
+    let (ordered, mut waiting) = (Instant::now(), Duration::ZERO);
     // How many calls are open, and since when.
     let (mut open_calls, mut in_tool_since) = (0, None);
     let mut stop: Option<(StopMode, Instant)> = None;
@@ -156,12 +182,7 @@ pub(crate) async fn run(
         }
         let event = tokio::select! {
             part = permit.incoming.recv() => match part {
-                Some(AttemptMessage::Part { number, part }) => RemoteEvent::Part(number, part),
-                Some(AttemptMessage::Received(count)) => {
-                    outbox.confirm(count);
-                    progress = Instant::now();
-                    continue;
-                }
+                Some(part) => RemoteEvent::Part(part),
                 None => return RemoteEnd::Lost(worker_lost(&permit)),
             },
             order = orders.recv(), if has_orders => RemoteEvent::Order(order),
@@ -180,47 +201,41 @@ pub(crate) async fn run(
             _ = tick.tick() => RemoteEvent::Tick,
         };
         let sent = match event {
-            RemoteEvent::Part(number, part) => {
+            RemoteEvent::Part(AttemptPart { part, handled }) => {
                 heard = Instant::now();
-                let arrival = attempt.inbox.take(number);
-                let done = match (arrival, part) {
-                    (PartArrival::Next, WorkerPart::Call { call, request }) => {
-                        let (handle, registration) = AbortHandle::new_pair();
-                        handles.insert(call, handle);
-                        let gate = Arc::clone(&sinks.gate);
-                        let deciding = async move { (call, gate.decide(request).await) };
-                        decisions.push(Abortable::new(deciding, registration));
+                let done = match part {
+                    WorkerPart::Taken => {
+                        is_taken = true;
+                        began = heard;
                         None
                     }
-                    (PartArrival::Next, WorkerPart::CallCancelled { call }) => {
+                    WorkerPart::Call { call, request } => {
+                        if known_calls.insert(call) {
+                            let (handle, registration) = AbortHandle::new_pair();
+                            handles.insert(call, handle);
+                            let gate = Arc::clone(&sinks.gate);
+                            let deciding = async move { (call, gate.decide(request).await) };
+                            decisions.push(Abortable::new(deciding, registration));
+                        }
+                        None
+                    }
+                    WorkerPart::CallCancelled { call } => {
                         handles.remove(&call).iter().for_each(AbortHandle::abort);
                         None
                     }
-                    (PartArrival::Next, part) => attempt.take(part, &sinks).transpose(),
-                    (PartArrival::Repeated | PartArrival::Early, _) => None,
+                    part => attempt.take(part, &sinks).transpose(),
                 };
                 // Confirmed after it is recorded.
-                let received = EngineMessage::Received {
-                    lease: permit.lease.clone(),
-                    count: attempt.inbox.received(),
-                };
-                let confirmed = pass_on(&permit, received).await;
+                drop(handled);
                 match done {
                     Some(Ok(finished)) => return RemoteEnd::Finished(Box::new(finished)),
                     Some(Err(error)) => {
                         let lease = permit.lease.clone();
                         // The lease ends with the permit in any case.
                         let _ = pass_on(&permit, EngineMessage::Revoked { lease }).await;
-                        return match error {
-                            PartError::Invalid(reason) => {
-                                RemoteEnd::Invalid(format!("worker {} {reason}", permit.worker))
-                            }
-                            PartError::NotStored(reason) => {
-                                RemoteEnd::NotStored(format!("worker {} {reason}", permit.worker))
-                            }
-                        };
+                        return error.into_end(&permit.worker);
                     }
-                    None => confirmed,
+                    None => Ok(()),
                 }
             }
             RemoteEvent::Order(order) => {
@@ -234,21 +249,16 @@ pub(crate) async fn run(
                     stop = Some((how, Instant::now() + patience));
                 }
                 match order.and_then(part_of) {
-                    Some(part) => send(&permit, &mut outbox, part).await,
+                    Some(part) => send(&permit, part).await,
                     None => Ok(()),
                 }
             }
             RemoteEvent::Decided(Ok((call, decision))) => {
                 handles.remove(&call);
-                send(
-                    &permit,
-                    &mut outbox,
-                    EnginePart::Decision { call, decision },
-                )
-                .await
+                send(&permit, EnginePart::Decision { call, decision }).await
             }
             RemoteEvent::Decided(Err(Aborted)) => Ok(()),
-            RemoteEvent::Send(part) => send(&permit, &mut outbox, part).await,
+            RemoteEvent::Send(part) => send(&permit, part).await,
             RemoteEvent::Tick => {
                 let since_tick = last_tick.elapsed();
                 last_tick = Instant::now();
@@ -259,9 +269,21 @@ pub(crate) async fn run(
                 }
                 let is_in_tool =
                     in_tool_since.is_some_and(|since| since.elapsed() < LONGEST_TOOL_WAIT);
-                // A call that waits for a person, for any time, or for a tool counts for no limit.
-                if !handles.is_empty() || is_in_tool {
+                // A call that waits for a person, for any time, or for a tool counts for no limit; neither does the time
+                // before the attempt has a slot, without a connection to the worker, or in the sleep of this machine.
+                let is_away = *permit.is_away.borrow();
+                let has_slept = since_tick >= CHECK_INTERVAL + SLEEP_THRESHOLD;
+                if is_away || has_slept || !permit.could_be_taken() {
+                    waiting += since_tick;
+                }
+                if !handles.is_empty() || is_in_tool || is_away || has_slept || !is_taken {
                     (began, heard) = (began + since_tick, heard + since_tick);
+                }
+                if !is_taken && ordered.elapsed() >= TAKE_PATIENCE + waiting {
+                    return RemoteEnd::Invalid(format!(
+                        "worker {} has a slot and does not begin the attempt",
+                        permit.worker
+                    ));
                 }
                 let AttemptTimeouts { silence, total, .. } = applied;
                 let is_late = |since: Instant, limit: Duration| {
@@ -284,15 +306,7 @@ pub(crate) async fn run(
                         limit.as_secs()
                     ));
                 }
-                if permit
-                    .resend_after
-                    .is_some_and(|patience| progress.elapsed() >= patience)
-                {
-                    progress = Instant::now();
-                    repeat(&permit, &outbox).await
-                } else {
-                    Ok(())
-                }
+                Ok(())
             }
         };
         if sent.is_err() {
@@ -302,7 +316,7 @@ pub(crate) async fn run(
 }
 
 enum RemoteEvent {
-    Part(u64, WorkerPart),
+    Part(AttemptPart),
     Order(Option<AttemptOrder>),
     Decided(Result<(u64, ApprovalDecision), Aborted>),
     Send(EnginePart),
@@ -316,9 +330,12 @@ struct RemoteAttempt {
     base: String,
     target: RemoteTarget,
     reducer: AttemptReducer,
-    inbox: Inbox,
     /// Bytes of all entries so far.
     entry_bytes: usize,
+    /// Number of lines so far. Notes are not lines.
+    lines: u64,
+    /// The notes after the last line that another run recorded.
+    last_notes: Vec<Vec<u8>>,
     files: BTreeMap<ResultFile, Vec<u8>>,
     ready: Option<oneshot::Sender<()>>,
 }
@@ -331,7 +348,14 @@ impl RemoteAttempt {
         sinks: &AttemptSinks,
     ) -> Result<Option<FinishedAttempt>, PartError> {
         match part {
-            WorkerPart::Entries(entries) => self.record(&entries, sinks)?,
+            WorkerPart::Entries {
+                lines_before,
+                entries,
+            } => {
+                let entries: Vec<&[u8]> = entries.iter().map(|entry| entry.get().as_bytes()).collect();
+                let new = self.new_entries(lines_before, &entries)?;
+                self.record(&new, sinks)?;
+            }
             // The receiver is gone if the run is ending.
             WorkerPart::Ready => drop(self.ready.take().map(|ready| ready.send(()))),
             WorkerPart::ResultPiece { file, data } => {
@@ -345,19 +369,46 @@ impl RemoteAttempt {
                 self.files.entry(file).or_default().extend(data);
             }
             WorkerPart::Ended(result) => return self.finish(*result).map(Some),
-            WorkerPart::Call { .. } | WorkerPart::CallCancelled { .. } => {}
+            WorkerPart::Taken | WorkerPart::Call { .. } | WorkerPart::CallCancelled { .. } => {}
         }
         Ok(None)
     }
 
+    /// Records what another run recorded of the attempt.
+    fn replay(&mut self, entries: &[Vec<u8>], sinks: &AttemptSinks) -> Result<(), PartError> {
+        let entries: Vec<&[u8]> = entries.iter().map(Vec::as_slice).collect();
+        self.record(&entries, sinks)?;
+        let notes = entries.iter().rev().take_while(|entry| !is_line(entry));
+        self.last_notes = notes.map(|entry| body_of(entry)).collect();
+        Ok(())
+    }
+
+    /// Those of `entries` that are not recorded yet. What an engine recorded before it was killed may arrive again.
+    fn new_entries<'e>(
+        &self,
+        lines_before: u64,
+        entries: &[&'e [u8]],
+    ) -> Result<Vec<&'e [u8]>, PartError> {
+        let mut line = lines_before;
+        if line > self.lines {
+            return Err("left out entries".into());
+        }
+        let mut new = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let is_line = is_line(entry);
+            let is_known = line < self.lines || (!is_line && line == self.lines && self.last_notes.contains(&body_of(entry)));
+            if !is_known {
+                new.push(*entry);
+            }
+            line += u64::from(is_line);
+        }
+        Ok(new)
+    }
+
     /// Appends entries to the tape, and shows its lines to the observer.
-    fn record(
-        &mut self,
-        entries: &[Box<serde_json::value::RawValue>],
-        sinks: &AttemptSinks,
-    ) -> Result<(), PartError> {
+    fn record(&mut self, entries: &[&[u8]], sinks: &AttemptSinks) -> Result<(), PartError> {
         let attempt = Some((&self.unit, self.number));
-        self.entry_bytes += entries.iter().map(|entry| entry.get().len()).sum::<usize>();
+        self.entry_bytes += entries.iter().map(|entry| entry.len()).sum::<usize>();
         if self.entry_bytes > MAX_ENTRY_BYTES {
             let reason = format!(
                 "sent more than {} MiB of entries for one attempt",
@@ -367,8 +418,7 @@ impl RemoteAttempt {
         }
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries {
-            let entry =
-                TapeEntry::parse(entry.get().as_bytes()).map_err(|_| "sent an invalid entry")?;
+            let entry = TapeEntry::parse(entry).map_err(|_| "sent an invalid entry")?;
             if let EntryBody::Note(note) = &entry.body
                 && !is_note_of_an_agent(&Note::parse(note))
             {
@@ -383,6 +433,10 @@ impl RemoteAttempt {
             PartError::NotStored(format!("sent entries that cannot be recorded: {error}"))
         })?;
         for entry in &new {
+            if !matches!(entry.body, EntryBody::Note(_)) {
+                self.lines += 1;
+                self.last_notes.clear();
+            }
             if let EntryBody::Stdout(line) = &entry.body {
                 let line = decode::decode_line(line);
                 self.reducer.push(&line);
@@ -468,8 +522,21 @@ impl RemoteAttempt {
     }
 }
 
+/// True for an entry that is not a note.
+fn is_line(entry: &[u8]) -> bool {
+    !TapeEntry::parse(entry).is_ok_and(|entry| matches!(entry.body, EntryBody::Note(_)))
+}
+
+/// An entry without its number, its time and its attempt, which differ between runs.
+fn body_of(entry: &[u8]) -> Vec<u8> {
+    match TapeEntry::parse(entry).map(|entry| entry.body) {
+        Ok(EntryBody::Note(note)) => serde_json::to_vec(&note).unwrap_or_default(),
+        _ => entry.to_vec(),
+    }
+}
+
 /// True for the notes that running an agent causes.
-fn is_note_of_an_agent(note: &Note) -> bool {
+pub(super) fn is_note_of_an_agent(note: &Note) -> bool {
     matches!(
         note,
         Note::AttemptStarted(_)
@@ -505,24 +572,9 @@ fn part_of(order: AttemptOrder) -> Option<EnginePart> {
     }
 }
 
-async fn send(
-    permit: &WorkerPermit,
-    outbox: &mut Outbox<EnginePart>,
-    part: EnginePart,
-) -> Result<(), ()> {
-    let number = outbox.push(part.clone());
-    if permit.resend_after.is_none() {
-        outbox.confirm(number + 1);
-    }
-    pass_on(
-        permit,
-        EngineMessage::Attempt {
-            lease: permit.lease.clone(),
-            number,
-            part,
-        },
-    )
-    .await
+async fn send(permit: &WorkerPermit, part: EnginePart) -> Result<(), ()> {
+    let lease = permit.lease.clone();
+    pass_on(permit, EngineMessage::Attempt { lease, part }).await
 }
 
 /// Queues a message for the worker; fails if the worker is gone or accepts nothing.
@@ -531,19 +583,4 @@ async fn pass_on(permit: &WorkerPermit, message: EngineMessage) -> Result<(), ()
         .await
         .map_err(drop)?
         .map_err(drop)
-}
-
-async fn repeat(permit: &WorkerPermit, outbox: &Outbox<EnginePart>) -> Result<(), ()> {
-    for (number, part) in outbox.unconfirmed() {
-        pass_on(
-            permit,
-            EngineMessage::Attempt {
-                lease: permit.lease.clone(),
-                number,
-                part: part.clone(),
-            },
-        )
-        .await?;
-    }
-    Ok(())
 }

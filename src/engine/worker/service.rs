@@ -1,28 +1,30 @@
 //! A worker: joins a run, receives what attempts need, runs them, and sends their entries and results.
 //!
-//! It stops its agents when the engine is silent for [`LEASE_DURATION`], since the engine has given their units to others
-//! by then. It must not know how it is connected.
+//! It stops its agents when the engine is silent for longer than the connection allows. It must not know how it is
+//! connected.
 
 use std::{
     collections::{HashMap, HashSet},
     io,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     task::JoinSet,
     time::{Instant, MissedTickBehavior},
 };
 
 use super::{
-    delivery::{Inbox, PartArrival},
     protocol::{
-        AttemptLease, AttemptResult, AttemptShipment, EngineMessage, EnginePart,
-        HEARTBEAT_INTERVAL, LEASE_DURATION, RunTerms, ShippedLimits, WorkerJoin, WorkerMessage,
-        WorkerPart,
+        AttemptLease, AttemptResult, AttemptShipment, Delivery, EngineMessage, EnginePart,
+        HEARTBEAT_INTERVAL, LEASE_DURATION, RunTerms, ShippedLimits, WorkerJoin, WorkerLoad,
+        WorkerMessage, WorkerPart,
     },
     shipped_attempts::ShippedAttempts,
     stdio,
@@ -36,8 +38,10 @@ use crate::{
 use ingestdeck_agent::{Agent, session_lock::SessionLocks};
 use ingestdeck_core::text::pluralize;
 
-/// How often to look for parts that are not confirmed.
-const RESEND_CHECK: Duration = Duration::from_secs(1);
+/// How often to look for a change of what other runs use.
+const LOAD_CHECK: Duration = Duration::from_secs(1);
+/// Most parts for attempts that have not started.
+const MAX_EARLY_PARTS: usize = 1_000;
 /// Capacity of the queue of messages of the engine.
 const QUEUE_CAPACITY: usize = 64;
 /// How long the last messages may take.
@@ -54,15 +58,44 @@ pub struct WorkerSetup {
     pub locks: SessionLocks,
     /// Variables that agents inherit although they would be withheld by default.
     pub pass_env: Vec<String>,
+    pub slots: Arc<WorkerSlots>,
+}
+
+/// The slots of a worker, which its runs share.
+#[derive(Debug)]
+pub struct WorkerSlots {
+    pub(super) free: Arc<Semaphore>,
+    count: u32,
+    /// Number of runs.
+    pub(super) runs: AtomicU32,
+}
+
+impl WorkerSlots {
+    pub fn new(count: u32) -> Arc<Self> {
+        Arc::new(Self {
+            free: Arc::new(Semaphore::new(count as usize)),
+            count,
+            runs: AtomicU32::new(0),
+        })
+    }
+
+    /// What a run must know about the others, if its own attempts hold `own` slots.
+    fn load(&self, own: usize) -> WorkerLoad {
+        let busy = self.count as usize - self.free.available_permits().min(self.count as usize);
+        WorkerLoad {
+            others: u32::try_from(busy.saturating_sub(own)).unwrap_or(u32::MAX),
+            runs: self.runs.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// A connection to an engine.
 #[derive(Debug)]
 pub(crate) struct EngineLink {
-    pub incoming: mpsc::Receiver<EngineMessage>,
+    pub incoming: mpsc::Receiver<Delivery<EngineMessage>>,
     pub outgoing: mpsc::UnboundedSender<WorkerMessage>,
-    /// How long to wait for a confirmation; `None` if the transport loses nothing.
-    pub resend_after: Option<Duration>,
+    /// Silence after which the engine counts as lost. Without anything to do, [`LEASE_DURATION`] suffices.
+    pub patience: Duration,
 }
 
 /// Why a worker ended.
@@ -95,10 +128,10 @@ pub(crate) async fn serve(
     connection: EngineLink,
     leave: watch::Receiver<LeaveRequest>,
 ) -> ServiceEnd {
-    let join = setup.join.clone();
+    let (join, slots) = (setup.join.clone(), Arc::clone(&setup.slots));
     serve_with(
         |terms, link| ShippedAttempts::new(setup, terms, link).map(Arc::new),
-        join,
+        (join, slots),
         connection,
         leave,
     )
@@ -108,43 +141,38 @@ pub(crate) async fn serve(
 /// Serves one engine with attempts that `backend` runs.
 pub(super) async fn serve_with<B: WorkerBackend>(
     backend: impl FnOnce(RunTerms, &EngineLink) -> io::Result<Arc<B>>,
-    mut join: WorkerJoin,
+    (mut join, slots): (WorkerJoin, Arc<WorkerSlots>),
     mut connection: EngineLink,
     mut leave: watch::Receiver<LeaveRequest>,
 ) -> ServiceEnd {
     join.clock_ms = jiff::Timestamp::now().as_millisecond();
-    let (began, patience) = (
-        Instant::now(),
-        connection.resend_after.unwrap_or(LEASE_DURATION),
-    );
-    let mut is_due = true;
+    let closed = || ServiceEnd::EngineLost("the connection was closed".to_owned());
+    let until = Instant::now() + LEASE_DURATION;
+    if connection
+        .outgoing
+        .send(WorkerMessage::Join(Box::new(join)))
+        .is_err()
+    {
+        return closed();
+    }
     let terms = loop {
-        if std::mem::take(&mut is_due)
-            && connection
-                .outgoing
-                .send(WorkerMessage::Join(Box::new(join.clone())))
-                .is_err()
-        {
-            return ServiceEnd::EngineLost("the connection was closed".to_owned());
-        }
         let answer = tokio::select! {
-            answer = tokio::time::timeout(patience, connection.incoming.recv()) => answer,
+            answer = tokio::time::timeout_at(until, connection.incoming.recv()) => answer,
             // Nothing runs yet.
             _ = leave.wait_for(|leave| *leave != LeaveRequest::Stay) => return ServiceEnd::Done,
         };
-        match answer {
+        match answer.map(|delivery| delivery.map(|delivery| delivery.message)) {
             Ok(Some(EngineMessage::Welcome(terms))) => break terms,
             Ok(Some(EngineMessage::Refused { reason })) => return ServiceEnd::Refused(reason),
             Ok(Some(EngineMessage::End)) => return ServiceEnd::Done,
             Ok(Some(_)) => {}
-            Ok(None) => return ServiceEnd::EngineLost("the connection was closed".to_owned()),
-            Err(_) if began.elapsed() < LEASE_DURATION => is_due = true,
+            Ok(None) => return closed(),
             Err(_) => return ServiceEnd::EngineLost("the engine does not answer".to_owned()),
         }
     };
     match backend(*terms, &connection) {
         Ok(backend) => {
-            WorkerService::new(backend, join.slots, &connection)
+            WorkerService::new(backend, slots, &connection)
                 .run(connection, leave)
                 .await
         }
@@ -169,7 +197,7 @@ pub async fn serve_stdio(setup: WorkerSetup, leave: watch::Receiver<LeaveRequest
         EngineLink {
             incoming,
             outgoing,
-            resend_after: None,
+            patience: LEASE_DURATION,
         },
         leave,
     )
@@ -231,42 +259,33 @@ pub(super) trait WorkerBackend: Send + Sync + 'static {
 /// A worker that has joined a run.
 struct WorkerService<B> {
     backend: Arc<B>,
-    /// The slots that the worker offered, held by running attempts.
-    slots: Arc<Semaphore>,
-    slot_count: usize,
+    slots: Arc<WorkerSlots>,
     outgoing: mpsc::UnboundedSender<WorkerMessage>,
-    keeps_unconfirmed: bool,
     attempts: HashMap<AttemptLease, WorkerAttempt>,
-    /// Attempts that are over. A late repetition of their start has no effect.
+    /// Parts for attempts whose start has not arrived: a start may wait for a slot.
+    early: Vec<(AttemptLease, EnginePart)>,
+    /// Attempts that are over. Their start has no effect.
     over: HashSet<AttemptLease>,
     running: JoinSet<AttemptLease>,
 }
 
 /// An attempt from the side of the connection.
 struct WorkerAttempt {
-    inbox: Inbox,
     uplink: Arc<Uplink>,
     orders: mpsc::Sender<AttemptOrder>,
     task: tokio::task::AbortHandle,
-    is_running: bool,
 }
 
 impl<B: WorkerBackend> WorkerService<B> {
-    fn new(backend: Arc<B>, slots: u32, connection: &EngineLink) -> Self {
-        let (outgoing, keeps_unconfirmed) = (
-            connection.outgoing.clone(),
-            connection.resend_after.is_some(),
-        );
-        let (attempts, over, running) = Default::default();
-        let slot_count = slots as usize;
-        let slots = Arc::new(Semaphore::new(slot_count));
+    fn new(backend: Arc<B>, slots: Arc<WorkerSlots>, connection: &EngineLink) -> Self {
+        let outgoing = connection.outgoing.clone();
+        let (attempts, early, over, running) = Default::default();
         Self {
             backend,
             slots,
-            slot_count,
             outgoing,
-            keeps_unconfirmed,
             attempts,
+            early,
             over,
             running,
         }
@@ -277,38 +296,49 @@ impl<B: WorkerBackend> WorkerService<B> {
         mut connection: EngineLink,
         mut leave: watch::Receiver<LeaveRequest>,
     ) -> ServiceEnd {
-        self.send_ready();
+        let connections = self.backend.connections();
+        self.send(WorkerMessage::Ready { connections });
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut resend = tokio::time::interval(RESEND_CHECK);
-        resend.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = tokio::time::interval(LOAD_CHECK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut known_load = WorkerLoad::default();
         let mut heard = Instant::now();
         let (mut is_leaving, mut can_ask) = (false, true);
         let end = loop {
-            let is_idle = self.running.is_empty()
-                && self.attempts.values().all(|of| of.uplink.is_confirmed());
-            if is_leaving && is_idle {
+            if is_leaving && self.running.is_empty() {
                 break ServiceEnd::Done;
             }
+            let patience = match self.running.is_empty() {
+                true => LEASE_DURATION.min(connection.patience),
+                false => connection.patience,
+            };
             tokio::select! {
-                message = connection.incoming.recv() => match message {
-                    Some(EngineMessage::End) => break ServiceEnd::Done,
-                    Some(EngineMessage::Refused { reason }) => break ServiceEnd::Refused(reason),
-                    Some(message) => {
+                delivery = connection.incoming.recv() => match delivery.map(|delivery| (delivery.message, delivery.slot)) {
+                    Some((EngineMessage::End, _)) => break ServiceEnd::Done,
+                    Some((EngineMessage::Refused { reason }, _)) => break ServiceEnd::Refused(reason),
+                    Some((message, slot)) => {
                         heard = Instant::now();
-                        self.handle(message);
+                        self.handle(message, slot);
                     }
                     None => break ServiceEnd::EngineLost("the connection was closed".to_owned()),
                 },
-                _ = heartbeat.tick() => self.send(WorkerMessage::Heartbeat),
-                () = tokio::time::sleep_until(heard + LEASE_DURATION) => {
-                    let silence = LEASE_DURATION.as_secs();
+                _ = heartbeat.tick() => self.send(WorkerMessage::Heartbeat(known_load)),
+                () = tokio::time::sleep_until(heard + patience) => {
+                    let silence = patience.as_secs();
                     break ServiceEnd::EngineLost(format!("the engine has been silent for {silence} s"));
                 }
-                Some(ended) = self.running.join_next() => self.finish(ended),
-                _ = resend.tick(), if connection.resend_after.is_some() => {
-                    let patience = connection.resend_after.unwrap_or_default();
-                    self.attempts.values().for_each(|of| of.uplink.resend_after(patience));
+                Some(ended) = self.running.join_next() => {
+                    // A task that was aborted is forgotten already.
+                    if let Ok(lease) = ended {
+                        self.forget(lease);
+                    }
+                }
+                _ = look.tick() => {
+                    let load = self.slots.load(self.running.len());
+                    if std::mem::replace(&mut known_load, load) != load {
+                        self.send(WorkerMessage::Heartbeat(load));
+                    }
                 }
                 asked = leave.changed(), if can_ask => {
                     // Without a sender, no request can follow.
@@ -331,21 +361,9 @@ impl<B: WorkerBackend> WorkerService<B> {
         end
     }
 
-    fn handle(&mut self, message: EngineMessage) {
+    fn handle(&mut self, message: EngineMessage, slot: Option<OwnedSemaphorePermit>) {
         match message {
-            EngineMessage::Attempt {
-                lease,
-                number,
-                part,
-            } => self.handle_part(lease, number, part),
-            EngineMessage::Received { lease, count } => {
-                if let Some(attempt) = self.attempts.get(&lease) {
-                    attempt.uplink.confirm(count);
-                    if !attempt.is_running && attempt.uplink.is_confirmed() {
-                        self.forget(lease);
-                    }
-                }
-            }
+            EngineMessage::Attempt { lease, part } => self.handle_part(lease, part, slot),
             EngineMessage::FilePiece {
                 digest,
                 offset,
@@ -357,23 +375,13 @@ impl<B: WorkerBackend> WorkerService<B> {
             EngineMessage::FileMissing { digest, reason } => {
                 self.backend.mark_missing(digest, reason);
             }
-            EngineMessage::Revoked { lease } => self.revoke(lease),
-            EngineMessage::Heartbeat(valid) => {
-                let over = self.attempts.keys().filter(|lease| !valid.contains(lease));
-                for lease in over.cloned().collect::<Vec<_>>() {
-                    self.revoke(lease);
-                }
-            }
-            // The answer to it was lost.
-            EngineMessage::Welcome(_) => self.send_ready(),
-            EngineMessage::Refused { .. } | EngineMessage::End => {}
+            // The agent of an attempt that is over for the engine has nothing to do.
+            EngineMessage::Revoked { lease } | EngineMessage::Over { lease } => self.revoke(lease),
+            EngineMessage::Heartbeat
+            | EngineMessage::Welcome(_)
+            | EngineMessage::Refused { .. }
+            | EngineMessage::End => {}
         }
-    }
-
-    fn send_ready(&self) {
-        self.send(WorkerMessage::Ready {
-            connections: self.backend.connections(),
-        });
     }
 
     fn send(&self, message: WorkerMessage) {
@@ -381,60 +389,74 @@ impl<B: WorkerBackend> WorkerService<B> {
         let _ = self.outgoing.send(message);
     }
 
-    fn handle_part(&mut self, lease: AttemptLease, number: u64, part: EnginePart) {
+    fn handle_part(
+        &mut self,
+        lease: AttemptLease,
+        part: EnginePart,
+        slot: Option<OwnedSemaphorePermit>,
+    ) {
         if let EnginePart::Start(shipment) = part {
             if !self.attempts.contains_key(&lease) && !self.over.contains(&lease) {
-                self.start(lease.clone(), *shipment);
-            }
-        } else if let Some(attempt) = self.attempts.get_mut(&lease)
-            && attempt.inbox.take(number) == PartArrival::Next
-        {
-            match part {
-                EnginePart::Decision { call, decision } => attempt.uplink.decide(call, decision),
-                // Stop requests come last, and an attempt that does not take orders is over.
-                EnginePart::Stop(how) => drop(attempt.orders.try_send(AttemptOrder::Stop(how))),
-                EnginePart::Message { text } => {
-                    drop(attempt.orders.try_send(AttemptOrder::Message(text)))
+                self.start(lease.clone(), *shipment, slot);
+                let parts = std::mem::take(&mut self.early);
+                for (of, part) in parts {
+                    match of == lease {
+                        true => self.pass_on(&lease, part),
+                        false => self.early.push((of, part)),
+                    }
                 }
-                EnginePart::Limits(limits) => self.backend.set_limits(limits),
-                EnginePart::Start(_) => {}
             }
-        }
-        let count = self
-            .attempts
-            .get(&lease)
-            .map(|attempt| attempt.inbox.received());
-        if let Some(count) = count {
-            self.send(WorkerMessage::Received { lease, count });
+        } else if self.attempts.contains_key(&lease) {
+            self.pass_on(&lease, part);
+        } else if !self.over.contains(&lease) && self.early.len() < MAX_EARLY_PARTS {
+            self.early.push((lease, part));
         }
     }
 
-    fn start(&mut self, lease: AttemptLease, shipment: AttemptShipment) {
-        let uplink = Arc::new(Uplink::new(
-            lease.clone(),
-            self.outgoing.clone(),
-            self.keeps_unconfirmed,
-        ));
+    /// Passes a part on to a running attempt.
+    fn pass_on(&self, lease: &AttemptLease, part: EnginePart) {
+        let Some(attempt) = self.attempts.get(lease) else {
+            return;
+        };
+        match part {
+            EnginePart::Decision { call, decision } => attempt.uplink.decide(call, decision),
+            // Stop requests come last, and an attempt that does not take orders is over.
+            EnginePart::Stop(how) => drop(attempt.orders.try_send(AttemptOrder::Stop(how))),
+            EnginePart::Message { text } => {
+                drop(attempt.orders.try_send(AttemptOrder::Message(text)));
+            }
+            EnginePart::Limits(limits) => self.backend.set_limits(limits),
+            EnginePart::Adopted => attempt.uplink.repeat_calls(),
+            EnginePart::Start(_) => {}
+        }
+    }
+
+    fn start(
+        &mut self,
+        lease: AttemptLease,
+        shipment: AttemptShipment,
+        slot: Option<OwnedSemaphorePermit>,
+    ) {
+        let uplink = Arc::new(Uplink::new(lease.clone(), self.outgoing.clone()));
         let (orders, received) = mpsc::channel(ORDER_QUEUE_CAPACITY);
-        let mut inbox = Inbox::default();
-        inbox.take(0);
         let attempt = Arc::clone(&self.backend).run(shipment, Arc::clone(&uplink), received);
         let (to_engine, running) = (Arc::clone(&uplink), lease.clone());
         // The engine may learn of the end of an attempt before its slot is free. It never orders more than that.
-        let ordered = self
-            .attempts
-            .values()
-            .filter(|attempt| attempt.is_running)
-            .count();
-        let (slots, slot_count) = (Arc::clone(&self.slots), self.slot_count);
+        let slot_count = self.slots.count as usize;
+        let is_refused = slot.is_none() && self.attempts.len() >= 2 * slot_count;
+        let free = Arc::clone(&self.slots.free);
         let task = self.running.spawn(async move {
-            let result = match ordered < 2 * slot_count {
-                true => {
-                    // The semaphore is never closed.
-                    let _slot = slots.acquire_owned().await;
+            let result = match is_refused {
+                false => {
+                    let _slot = match slot {
+                        Some(slot) => Some(slot),
+                        // The semaphore is never closed.
+                        None => free.acquire_owned().await.ok(),
+                    };
+                    to_engine.send(WorkerPart::Taken);
                     attempt.await
                 }
-                false => refused_start(slot_count),
+                true => refused_start(slot_count),
             };
             to_engine.send(WorkerPart::Ended(Box::new(result)));
             running
@@ -442,24 +464,11 @@ impl<B: WorkerBackend> WorkerService<B> {
         self.attempts.insert(
             lease,
             WorkerAttempt {
-                inbox,
                 uplink,
                 orders,
                 task,
-                is_running: true,
             },
         );
-    }
-
-    fn finish(&mut self, ended: Result<AttemptLease, tokio::task::JoinError>) {
-        // A task that was aborted no longer has an attempt.
-        let Ok(lease) = ended else { return };
-        if let Some(attempt) = self.attempts.get_mut(&lease) {
-            attempt.is_running = false;
-            if attempt.uplink.is_confirmed() {
-                self.forget(lease);
-            }
-        }
     }
 
     /// Ends an attempt that has no use.
@@ -472,6 +481,7 @@ impl<B: WorkerBackend> WorkerService<B> {
 
     fn forget(&mut self, lease: AttemptLease) {
         self.attempts.remove(&lease);
+        self.early.retain(|(of, _)| *of != lease);
         self.over.insert(lease);
     }
 }

@@ -35,7 +35,7 @@ const FILE_PATIENCE: Duration = Duration::from_secs(15);
 /// Largest patch of an attempt.
 const MAX_PATCH_BYTES: u64 = 256 << 20;
 /// Largest file that an engine ships, and most bytes of all files that are arriving.
-const MAX_SHIPPED_BYTES: usize = 512 << 20;
+pub(super) const MAX_SHIPPED_BYTES: usize = 512 << 20;
 const MAX_ARRIVING_BYTES: usize = 1 << 30;
 /// Largest transcript of an attempt.
 const MAX_TRANSCRIPT_BYTES: u64 = 64 << 20;

@@ -16,7 +16,7 @@ use super::{
     connection::{self, ConnectionEnd, WorkerConnection},
     host::WorkerHost,
     names::plain_name,
-    protocol::{EngineMessage, WorkerJoin, WorkerMessage},
+    protocol::{Delivery, EngineMessage, LEASE_DURATION, WorkerJoin, WorkerMessage},
     stdio,
 };
 use ingestdeck_core::{diagnostic::Problem, tape::note::Severity};
@@ -241,7 +241,8 @@ impl SshWorker {
             name,
             incoming,
             outgoing,
-            resend_after: None,
+            patience: LEASE_DURATION,
+            is_online: None,
             reading,
             returns: true,
         };
@@ -314,7 +315,7 @@ impl SshWorker {
 /// A started `ssh`, the queues of its messages, and the task that reads them.
 type StartedSsh = (
     SshProcess,
-    mpsc::Receiver<WorkerMessage>,
+    mpsc::Receiver<Delivery<WorkerMessage>>,
     mpsc::Sender<EngineMessage>,
     JoinHandle<stdio::MessagesEnd>,
 );

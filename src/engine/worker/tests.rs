@@ -1,5 +1,4 @@
-//! Engine and worker over a network that loses, repeats, delays, reorders and interrupts, against what the attempts are
-//! known to send. Both sides are those of the program, except that no agent runs.
+//! Engine and worker over a network that delays and interrupts, against what the attempts are known to send. Both sides are those of the program, except that no agent runs.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -29,7 +28,7 @@ use super::{
         RunTerms, ShippedBase, ShippedLimits, WorkerJoin, WorkerMessage,
     },
     remote_attempt::{self, RemoteEnd, RemoteTarget},
-    service::{EngineLink, LeaveRequest, ServiceEnd, WorkerBackend, serve_with},
+    service::{EngineLink, LeaveRequest, ServiceEnd, WorkerBackend, WorkerSlots, serve_with},
     shipment::ShipmentStore,
     uplink::{Uplink, lock},
 };
@@ -64,10 +63,10 @@ mod leases;
 mod misbehaviour;
 
 const BASE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
-/// How long to wait for a confirmation.
-const RESEND_AFTER: Duration = Duration::from_secs(3);
-/// How long the agent of a lost attempt may run.
-const MAX_OVERRUN: Duration = Duration::from_secs(40);
+/// How long the agent of a lost attempt may run: until the longest interruptions are over.
+const MAX_OVERRUN: Duration = Duration::from_secs(300);
+/// How long a side waits for the other one.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What an attempt does.
 #[derive(Clone, Debug)]
@@ -316,7 +315,8 @@ async fn keep_serving(
             name: None,
             incoming: incoming_of_engine,
             outgoing,
-            resend_after: Some(RESEND_AFTER),
+            patience: network.faults.patience.0,
+            is_online: None,
             reading: None,
             returns: true,
         };
@@ -326,12 +326,12 @@ async fn keep_serving(
         let link = EngineLink {
             incoming: incoming_of_worker,
             outgoing: to_engine,
-            resend_after: Some(RESEND_AFTER),
+            patience: network.faults.patience.1,
         };
         let backend = Arc::clone(&backend);
         let end = serve_with(
             move |_, _| io::Result::Ok(backend),
-            join(),
+            (join(), WorkerSlots::new(2)),
             link,
             leave.clone(),
         )
@@ -339,8 +339,8 @@ async fn keep_serving(
         carrying.iter().for_each(|task| task.abort());
         feeding.abort();
         match end {
-            ServiceEnd::Done => return,
-            ServiceEnd::EngineLost(_) => wait(Duration::from_secs(2)).await,
+            // The engine has given the connection up, and takes another one.
+            ServiceEnd::Done | ServiceEnd::EngineLost(_) => wait(Duration::from_secs(2)).await,
             ServiceEnd::Refused(reason) | ServiceEnd::Failed(reason) => panic!("{reason}"),
         }
     }
@@ -393,6 +393,7 @@ impl EngineSide {
             meter: Arc::new(RunMeter::new(schedule)),
             account: "this machine".to_owned(),
             terms,
+            prior: Mutex::default(),
         });
         Self {
             host,

@@ -2,50 +2,39 @@
 //!
 //! It must not know what runs the attempt.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{collections::HashMap, fmt};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::Instant,
-};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    delivery::Outbox,
     protocol::{AttemptLease, CHUNK_BYTES, ResultFile, WorkerMessage, WorkerPart},
     remote_attempt::MAX_ENTRY_BYTES,
 };
 use ingestdeck_agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest};
 use ingestdeck_core::{
     run::{NewEntry, Recorder, entry_source::RecordError},
-    tape::{Millis, Seq, TapeEntry},
+    tape::{EntryBody, Millis, Seq, TapeEntry},
 };
-
-/// Most bytes of entries that the engine has not confirmed.
-const MAX_UNCONFIRMED_BYTES: usize = 512 << 20;
 
 /// What one attempt sends to the engine: its entries, and questions about its calls.
 pub(super) struct Uplink {
     lease: AttemptLease,
     outgoing: mpsc::UnboundedSender<WorkerMessage>,
-    keeps_unconfirmed: bool,
     state: Mutex<UplinkState>,
 }
 
 #[derive(Default)]
 struct UplinkState {
-    outbox: Outbox<WorkerPart>,
-    /// When a part was confirmed, or the first unconfirmed one was sent.
-    progress: Option<Instant>,
-    /// Bytes of the entries in the outbox, at most.
-    bytes: usize,
     /// Bytes of all entries of the attempt.
     total_bytes: usize,
+    /// Number of lines of the attempt. Notes are not lines.
+    lines: u64,
     next_call: u64,
-    calls: HashMap<u64, oneshot::Sender<ApprovalDecision>>,
+    calls: HashMap<u64, (ApprovalRequest, oneshot::Sender<ApprovalDecision>)>,
 }
 
 impl fmt::Debug for Uplink {
@@ -57,33 +46,21 @@ impl fmt::Debug for Uplink {
 }
 
 impl Uplink {
-    /// `keeps_unconfirmed` if the transport may lose messages.
     pub(super) fn new(
         lease: AttemptLease,
         outgoing: mpsc::UnboundedSender<WorkerMessage>,
-        keeps_unconfirmed: bool,
     ) -> Self {
         Self {
             lease,
             outgoing,
-            keeps_unconfirmed,
             state: Mutex::default(),
         }
     }
 
     pub(super) fn send(&self, part: WorkerPart) {
-        let mut state = lock(&self.state);
-        if state.outbox.is_confirmed() {
-            state.progress = Some(Instant::now());
-        }
-        let number = state.outbox.push(part.clone());
-        if !self.keeps_unconfirmed && !matches!(part, WorkerPart::Ended(_)) {
-            state.outbox.confirm(number + 1);
-        }
-        // Sent under the lock, so that parts leave in order. A closed connection ends the worker.
+        // A closed connection ends the worker.
         let _ = self.outgoing.send(WorkerMessage::Attempt {
             lease: self.lease.clone(),
-            number,
             part,
         });
     }
@@ -97,38 +74,16 @@ impl Uplink {
         }
     }
 
-    pub(super) fn confirm(&self, count: u64) {
-        let mut state = lock(&self.state);
-        state.outbox.confirm(count);
-        state.progress = Some(Instant::now());
-        if state.outbox.is_confirmed() {
-            state.bytes = 0;
-        }
-    }
-
-    pub(super) fn is_confirmed(&self) -> bool {
-        lock(&self.state).outbox.is_confirmed()
-    }
-
-    /// Sends everything unconfirmed again if nothing was confirmed for this long.
-    pub(super) fn resend_after(&self, patience: Duration) {
-        let mut state = lock(&self.state);
-        if state.outbox.is_confirmed() || state.progress.is_some_and(|at| at.elapsed() < patience) {
-            return;
-        }
-        state.progress = Some(Instant::now());
-        for (number, part) in state.outbox.unconfirmed() {
-            let (lease, part) = (self.lease.clone(), part.clone());
-            let _ = self.outgoing.send(WorkerMessage::Attempt {
-                lease,
-                number,
-                part,
-            });
+    /// Asks again about the calls that wait.
+    pub(super) fn repeat_calls(&self) {
+        for (call, (request, _)) in &lock(&self.state).calls {
+            let (call, request) = (*call, request.clone());
+            self.send(WorkerPart::Call { call, request });
         }
     }
 
     pub(super) fn decide(&self, call: u64, decision: ApprovalDecision) {
-        if let Some(reply) = lock(&self.state).calls.remove(&call) {
+        if let Some((_, reply)) = lock(&self.state).calls.remove(&call) {
             // A closed channel means that the agent no longer waits.
             let _ = reply.send(decision);
         }
@@ -138,7 +93,7 @@ impl Uplink {
 impl Recorder for Uplink {
     fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
         let mut entries = Vec::with_capacity(items.len());
-        let mut size = 0;
+        let (mut size, mut lines) = (0, 0);
         for item in items {
             let mut line = Vec::new();
             let attempt = Some((self.lease.unit.as_str().into(), self.lease.attempt));
@@ -150,6 +105,7 @@ impl Recorder for Uplink {
             }
             .write(&mut line);
             size += line.len();
+            lines += u64::from(!matches!(item.body, EntryBody::Note(_)));
             let entry = String::from_utf8(line).map_err(std::io::Error::other);
             let entry =
                 entry.and_then(|line| RawValue::from_string(line).map_err(std::io::Error::other));
@@ -169,15 +125,13 @@ impl Recorder for Uplink {
                 &std::io::Error::other(text),
             ));
         }
-        if self.keeps_unconfirmed {
-            state.bytes += size;
-            if state.bytes > MAX_UNCONFIRMED_BYTES {
-                let error = std::io::Error::other("the engine confirms nothing");
-                return Err(RecordError::new("the entries of the worker", &error));
-            }
-        }
-        drop(state);
-        self.send(WorkerPart::Entries(entries));
+        let lines_before = state.lines;
+        state.lines += lines;
+        // Sent under the lock, so that entries leave in order.
+        self.send(WorkerPart::Entries {
+            lines_before,
+            entries,
+        });
         Ok(())
     }
 }
@@ -189,7 +143,7 @@ impl ApprovalGate for Uplink {
             let mut state = lock(&self.state);
             state.next_call += 1;
             let call = state.next_call;
-            state.calls.insert(call, reply);
+            state.calls.insert(call, (request.clone(), reply));
             call
         };
         self.send(WorkerPart::Call { call, request });

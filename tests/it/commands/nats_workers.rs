@@ -46,9 +46,13 @@ impl NatsTestServer {
             .unwrap()
             .port();
         let config = place.temporary().parent().unwrap().join("nats.conf");
+        let store = config.with_file_name("jetstream");
         fs::write(
             &config,
-            format!("host: 127.0.0.1\nport: {port}\n{settings}\n"),
+            format!(
+                "host: 127.0.0.1\nport: {port}\njetstream: {{ store_dir: \"{}\" }}\n{settings}\n",
+                store.display()
+            ),
         )
         .unwrap();
         Self {

@@ -1,48 +1,44 @@
-//! A network that loses, repeats, delays, reorders and interrupts messages.
+//! A network that delays and interrupts messages, and loses none: what the transports make of a real one.
 
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio::{sync::mpsc, time::Instant};
 
 use crate::worker::uplink::lock;
 
-/// From when nothing is lost.
-const CALM_AFTER: Duration = Duration::from_secs(300);
-
-/// What a network does to messages, per thousand.
+/// What a network does to messages.
 #[derive(Clone, Debug)]
 pub(super) struct NetworkFaults {
     seed: u64,
-    lost: u64,
-    repeated: u64,
     max_delay_ms: u64,
     /// When nothing arrives: the start and the length in seconds, and the directions.
     partitions: Vec<(u64, u64, bool, bool)>,
     /// The other side notices the end of a connection.
     notices_close: bool,
+    /// How long the engine and the worker wait for each other.
+    pub patience: (Duration, Duration),
 }
 
 pub(super) fn network_faults() -> impl Strategy<Value = NetworkFaults> {
     let partition = (0..100_u64, 1..100_u64, any::<bool>(), any::<bool>());
+    let patience = prop_oneof![Just((30, 30)), Just((60, 1800))];
     let parts = (
         any::<u64>(),
-        0..300_u64,
-        0..500_u64,
         1..4000_u64,
         prop::collection::vec(partition, 0..4),
         any::<bool>(),
+        patience,
     );
     parts.prop_map(
-        |(seed, lost, repeated, max_delay_ms, partitions, notices_close)| NetworkFaults {
+        |(seed, max_delay_ms, partitions, notices_close, (engine, worker))| NetworkFaults {
             seed,
-            lost,
-            repeated,
             max_delay_ms,
             partitions,
             notices_close,
+            patience: (Duration::from_secs(engine), Duration::from_secs(worker)),
         },
     )
 }
@@ -50,7 +46,7 @@ pub(super) fn network_faults() -> impl Strategy<Value = NetworkFaults> {
 /// A network between an engine and a worker.
 #[derive(Debug)]
 pub(super) struct FaultyNetwork {
-    faults: NetworkFaults,
+    pub faults: NetworkFaults,
     random: Mutex<u64>,
     began: Instant,
 }
@@ -75,51 +71,40 @@ impl FaultyNetwork {
         *random % limit.max(1)
     }
 
-    /// When the copies of a message arrive.
-    fn deliveries(&self, to_engine: bool) -> Vec<Duration> {
+    /// How long a message takes that is sent now.
+    fn delay(&self, to_engine: bool) -> Duration {
         let now = self.began.elapsed();
-        if now >= CALM_AFTER {
-            return vec![Duration::ZERO];
-        }
-        let is_cut = self
+        let ends = self
             .faults
             .partitions
             .iter()
-            .any(|(start, length, up, down)| {
+            .filter(|(start, length, up, down)| {
                 let is_direction = if to_engine { *up } else { *down };
                 is_direction && (*start..start + length).contains(&now.as_secs())
-            });
-        if is_cut || self.below(1000) < self.faults.lost {
-            return Vec::new();
-        }
-        let copies = 1 + u64::from(self.below(1000) < self.faults.repeated);
-        (0..copies)
-            .map(|_| Duration::from_millis(self.below(self.faults.max_delay_ms)))
-            .collect()
+            })
+            .map(|(start, length, ..)| Duration::from_secs(start + length));
+        let cut = ends.max().map_or(Duration::ZERO, |end| end - now);
+        cut + Duration::from_millis(self.below(self.faults.max_delay_ms))
     }
 
-    /// Carries messages as JSON until their sender is gone.
-    pub(super) async fn carry<T>(
+    /// Carries messages as JSON, in order, until their sender is gone.
+    pub(super) async fn carry<T, D>(
         self: Arc<Self>,
         mut from: mpsc::UnboundedReceiver<T>,
-        to: mpsc::Sender<T>,
+        to: mpsc::Sender<D>,
         to_engine: bool,
     ) where
-        T: Serialize + DeserializeOwned + Send + 'static,
+        T: Serialize + Send + 'static,
+        D: DeserializeOwned + Send + 'static,
     {
-        let mut copies = JoinSet::new();
+        let mut arrived = Instant::now();
         while let Some(message) = from.recv().await {
             let json = serde_json::to_vec(&message).unwrap();
-            for delay in self.deliveries(to_engine) {
-                let (to, message) = (to.clone(), serde_json::from_slice(&json).unwrap());
-                copies.spawn(async move {
-                    wait(delay).await;
-                    // The receiver may be gone.
-                    let _ = to.send(message).await;
-                });
-            }
+            arrived = arrived.max(Instant::now() + self.delay(to_engine));
+            tokio::time::sleep_until(arrived).await;
+            // The receiver may be gone.
+            let _ = to.send(serde_json::from_slice(&json).unwrap()).await;
         }
-        while copies.join_next().await.is_some() {}
         if !self.faults.notices_close {
             std::future::pending::<()>().await;
         }

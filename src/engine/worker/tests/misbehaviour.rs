@@ -4,7 +4,7 @@ use super::{
     super::{
         connection::ConnectionEnd,
         pool::WorkerPermit,
-        protocol::{EnginePart, HEARTBEAT_INTERVAL, WorkerPart},
+        protocol::{Delivery, EnginePart, HEARTBEAT_INTERVAL, WorkerLoad, WorkerPart},
         remote_attempt::MAX_ENTRY_BYTES,
     },
     *,
@@ -13,7 +13,7 @@ use ingestdeck_core::{control::RunLimit, tape::Millis};
 
 /// A worker that only the test moves.
 struct FalseWorker {
-    to_engine: mpsc::Sender<WorkerMessage>,
+    to_engine: mpsc::Sender<Delivery<WorkerMessage>>,
     _from_engine: mpsc::Receiver<EngineMessage>,
     serving: tokio::task::JoinHandle<(ConnectionEnd, bool)>,
 }
@@ -27,7 +27,8 @@ impl FalseWorker {
             name: name.map(str::to_owned),
             incoming,
             outgoing,
-            resend_after: Some(RESEND_AFTER),
+            patience: PATIENCE,
+            is_online: None,
             reading: None,
             returns: false,
         };
@@ -39,7 +40,7 @@ impl FalseWorker {
                 connections: Vec::new(),
             },
         ] {
-            to_engine.send(message).await.unwrap();
+            to_engine.send(message.into()).await.unwrap();
         }
         Self {
             to_engine,
@@ -47,6 +48,10 @@ impl FalseWorker {
             serving,
         }
     }
+}
+
+fn heartbeat() -> WorkerMessage {
+    WorkerMessage::Heartbeat(WorkerLoad::default())
 }
 
 async fn claim(engine: &EngineSide, unit: &str) -> WorkerPermit {
@@ -99,8 +104,13 @@ fn heartbeats_alone_do_not_keep_an_attempt() {
         let worker = FalseWorker::join(&engine, None).await;
         let permit = claim(&engine, "unit").await;
         let to_engine = worker.to_engine.clone();
+        let taken = WorkerMessage::Attempt {
+            lease: permit.lease.clone(),
+            part: WorkerPart::Taken,
+        };
+        to_engine.send(taken.into()).await.unwrap();
         let beating = tokio::spawn(async move {
-            while to_engine.send(WorkerMessage::Heartbeat).await.is_ok() {
+            while to_engine.send(heartbeat().into()).await.is_ok() {
                 wait(HEARTBEAT_INTERVAL).await;
             }
         });
@@ -124,6 +134,11 @@ fn running_tool_of_a_worker_counts_for_no_limit() {
         let worker = FalseWorker::join(&engine, None).await;
         let permit = claim(&engine, "unit").await;
         let (lease, to_engine) = (permit.lease.clone(), worker.to_engine.clone());
+        let taken = WorkerMessage::Attempt {
+            lease: lease.clone(),
+            part: WorkerPart::Taken,
+        };
+        to_engine.send(taken.into()).await.unwrap();
         let calling = tokio::spawn(async move {
             let call = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"x","input":{}}]}}"#;
             let reply = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"ok"}]}}"#;
@@ -132,20 +147,22 @@ fn running_tool_of_a_worker_counts_for_no_limit() {
                 let line = [(0, call), (160, reply)]
                     .into_iter()
                     .find(|(at, _)| *at == number);
-                let message = line.map_or(WorkerMessage::Heartbeat, |(_, line)| {
+                let message = line.map_or(heartbeat(), |(_, line)| {
                     let entry = format!(r#"{{"seq":0,"at":0,"unit":"unit","try":1,"out":{line}}}"#);
                     let entry = serde_json::value::RawValue::from_string(entry).unwrap();
-                    let number = u64::from(number > 0);
+                    let part = WorkerPart::Entries {
+                        lines_before: u64::from(number > 0),
+                        entries: vec![entry],
+                    };
                     WorkerMessage::Attempt {
                         lease: lease.clone(),
-                        number,
-                        part: WorkerPart::Entries(vec![entry]),
+                        part,
                     }
                 });
-                to_engine.send(message).await.unwrap();
+                to_engine.send(message.into()).await.unwrap();
                 wait(Duration::from_secs(3)).await;
             }
-            while to_engine.send(WorkerMessage::Heartbeat).await.is_ok() {
+            while to_engine.send(heartbeat().into()).await.is_ok() {
                 wait(HEARTBEAT_INTERVAL).await;
             }
         });
@@ -181,15 +198,18 @@ fn entries_of_an_attempt_are_bounded() {
             let text = "x".repeat(1 << 20);
             let entry =
                 format!("{{\"seq\":0,\"at\":0,\"unit\":\"unit\",\"try\":1,\"err\":\"{text}\"}}");
-            for number in 0.. {
+            for lines_before in 0.. {
                 let entry = serde_json::value::RawValue::from_string(entry.clone()).unwrap();
-                let part = WorkerPart::Entries(vec![entry]);
+                let entries = vec![entry];
+                let part = WorkerPart::Entries {
+                    lines_before,
+                    entries,
+                };
                 let message = WorkerMessage::Attempt {
                     lease: lease.clone(),
-                    number,
                     part,
                 };
-                if to_engine.send(message).await.is_err() {
+                if to_engine.send(message.into()).await.is_err() {
                     return;
                 }
                 // Give the engine a turn.
@@ -218,7 +238,7 @@ fn worker_ends_an_attempt_that_produces_too_much() {
         fence: 1,
     };
     let (outgoing, _incoming) = mpsc::unbounded_channel();
-    let uplink = Uplink::new(lease, outgoing, false);
+    let uplink = Uplink::new(lease, outgoing);
     let text = "x".repeat(MAX_ENTRY_BYTES / 4);
     let record = || {
         uplink.record(&[NewEntry {
@@ -262,12 +282,17 @@ fn worker_runs_no_more_attempts_than_it_has_slots() {
         let link = EngineLink {
             incoming,
             outgoing,
-            resend_after: None,
+            patience: PATIENCE,
         };
         let (_stay, leave) = watch::channel(LeaveRequest::Stay);
-        let serving = tokio::spawn(serve_with(move |_, _| Ok(backend), join(), link, leave));
+        let serving = tokio::spawn(serve_with(
+            move |_, _| Ok(backend),
+            (join(), WorkerSlots::new(2)),
+            link,
+            leave,
+        ));
         to_worker
-            .send(EngineMessage::Welcome(Box::new(engine.host.terms.clone())))
+            .send(EngineMessage::Welcome(Box::new(engine.host.terms.clone())).into())
             .await
             .unwrap();
         for unit in &units {
@@ -278,11 +303,7 @@ fn worker_runs_no_more_attempts_than_it_has_slots() {
             };
             let part = EnginePart::Start(Box::new(shipment(unit, 1)));
             to_worker
-                .send(EngineMessage::Attempt {
-                    lease,
-                    number: 0,
-                    part,
-                })
+                .send(EngineMessage::Attempt { lease, part }.into())
                 .await
                 .unwrap();
         }

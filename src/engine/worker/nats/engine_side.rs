@@ -1,0 +1,581 @@
+//! The end of an engine: announces its run, serves the workers that join, and continues attempts of an earlier run.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use async_nats::{
+    Client,
+    connection::State,
+    jetstream::{self, message::Acker},
+};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use parking_lot::Mutex;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, timeout},
+};
+
+use super::{
+    Announcement, NatsServer,
+    carrier::{Inlet, Outlet, PieceArrival},
+    pool_streams::{LinkId, PoolNames, PoolStreams},
+};
+use crate::worker::{
+    connection::{ConnectionEnd, PROGRAM_VERSION, WorkerConnection},
+    host::WorkerHost,
+    names::plain_name,
+    prior_attempts::{self, AdoptedAttempt, LeaseRecord, PriorTape},
+    protocol::{
+        AttemptLease, AttemptShipment, Delivery, EngineMessage, EnginePart, PROTOCOL_VERSION,
+        WorkerLoad, WorkerMessage,
+    },
+};
+use ingestdeck_agent::caught_panics;
+use ingestdeck_core::{
+    diagnostic::{Diagnostic as _, Problem},
+    tape::{RunId, note::Severity},
+    text::pluralize,
+};
+
+/// How often an engine announces its run.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(3);
+/// How long a run may be without workers before the user is warned.
+const JOIN_PATIENCE: Duration = Duration::from_secs(20);
+/// Wait before the server is tried again.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(2);
+/// How long a worker may be silent: longer than most interruptions of a network.
+const WORKER_PATIENCE: Duration = Duration::from_secs(60);
+/// How long one request to the server may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the state of the connection is looked at.
+const CONNECTION_CHECK: Duration = Duration::from_secs(1);
+/// How long the last messages to the workers may take.
+const LAST_MESSAGES: Duration = Duration::from_secs(3);
+/// Capacity of the queues of messages.
+const QUEUE_CAPACITY: usize = 256;
+/// Most messages of the server that are fetched together.
+const FETCH_MESSAGES: usize = 100;
+
+impl NatsServer {
+    /// Announces the run of `host` and serves every worker that joins, while the run lasts.
+    pub(in crate::worker) async fn keep_listening(self, host: Arc<WorkerHost>) {
+        let mut known = None;
+        let (client, streams) = loop {
+            let problem = match self.open_pool().await {
+                Ok(opened) => break opened,
+                Err(problem) => problem.to_line(),
+            };
+            if known.as_ref() != Some(&problem) {
+                host.pool.warn(Severity::Warning, problem.clone());
+                known = Some(problem);
+            }
+            // Its attempts cannot be continued without a server; the units may run on this machine.
+            host.pool.end_adoption();
+            tokio::select! {
+                () = tokio::time::sleep(RECONNECT_PAUSE) => {}
+                () = host.pool.ended() => return,
+            }
+        };
+        let listener = EngineListener::new(client, streams, self, host);
+        listener.listen().await;
+    }
+
+    async fn open_pool(&self) -> Result<(Client, PoolStreams), Problem> {
+        let client = self.connect().await?;
+        let jetstream = jetstream::new(client.clone());
+        let opening = PoolStreams::open(jetstream, PoolNames(self.pool.clone()));
+        let late = || Err(Problem::new("the NATS server does not answer"));
+        let streams = timeout(REQUEST_TIMEOUT, opening).await;
+        Ok((client, streams.unwrap_or_else(|_| late())?))
+    }
+}
+
+/// A piece that a worker stored.
+struct StoredPiece {
+    link: LinkId,
+    content: Vec<u8>,
+    confirmation: Acker,
+}
+
+/// Listens to the workers of one run.
+struct EngineListener {
+    client: Client,
+    streams: Arc<PoolStreams>,
+    server: NatsServer,
+    host: Arc<WorkerHost>,
+    /// Where the messages of workers go.
+    links: HashMap<LinkId, ConnectedWorker>,
+    /// Connections that are over.
+    over: HashSet<LinkId>,
+    /// Reasons that the user knows.
+    refusals: HashSet<String>,
+    served: JoinSet<(LinkId, ConnectionEnd)>,
+    /// This run, and the earlier ones whose attempts it continues.
+    runs: HashSet<RunId>,
+    /// Reads what the workers of these runs store.
+    readers: JoinSet<()>,
+    pieces: (mpsc::Sender<StoredPiece>, mpsc::Receiver<StoredPiece>),
+    is_online: watch::Sender<bool>,
+    /// Digests of the files that are on the server.
+    stored_files: Arc<Mutex<HashSet<String>>>,
+}
+
+struct ConnectedWorker {
+    pieces: mpsc::UnboundedSender<StoredPiece>,
+    messages: mpsc::Sender<Delivery<WorkerMessage>>,
+}
+
+impl EngineListener {
+    fn new(
+        client: Client,
+        streams: PoolStreams,
+        server: NatsServer,
+        host: Arc<WorkerHost>,
+    ) -> Self {
+        let (links, over, refusals, served, runs, readers, stored_files) = Default::default();
+        Self {
+            client,
+            streams: Arc::new(streams),
+            server,
+            host,
+            links,
+            over,
+            refusals,
+            served,
+            runs,
+            readers,
+            pieces: mpsc::channel(QUEUE_CAPACITY),
+            is_online: watch::channel(true).0,
+            stored_files,
+        }
+    }
+
+    async fn listen(mut self) {
+        let run = self.host.terms.run;
+        let hellos = self.client.subscribe(self.streams.names.hellos()).await;
+        let Ok(mut hellos) = hellos else {
+            let address = &self.server.address;
+            self.host.pool.warn(
+                Severity::Error,
+                format!("{address} does not let this run listen to workers"),
+            );
+            self.host.pool.end_adoption();
+            return self.host.pool.remove_transport();
+        };
+        self.read_run(run);
+        let prior = self.host.prior.lock().take();
+        if let Some(prior) = prior
+            && let Err(problem) = self.adopt(prior).await
+        {
+            let text = format!("attempts of the earlier run cannot be continued: {problem}");
+            self.host.pool.warn(Severity::Warning, text);
+        }
+        self.host.pool.end_adoption();
+        let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
+        announce.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut check = tokio::time::interval(CONNECTION_CHECK);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (remind_at, mut is_reminded) = (Instant::now() + JOIN_PATIENCE, false);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(remind_at), if !is_reminded => {
+                    is_reminded = true;
+                    if self.links.is_empty() {
+                        let address = &self.server.address;
+                        let text = format!("no worker has joined at {address}; `ingestdeck worker --nats {address}` starts one");
+                        self.host.pool.warn(Severity::Warning, text);
+                    }
+                }
+                _ = announce.tick() => self.announce(&run).await,
+                _ = check.tick() => {
+                    let is_online = self.client.connection_state() == State::Connected;
+                    self.is_online.send_if_modified(|known| std::mem::replace(known, is_online) != is_online);
+                }
+                hello = hellos.next() => match hello {
+                    Some(hello) => self.hear(&hello.subject, &hello.payload),
+                    // The client was closed for good.
+                    None => return self.host.pool.remove_transport(),
+                },
+                Some(piece) = self.pieces.1.recv() => self.receive(piece).await,
+                () = self.host.pool.ended() => break,
+                Some(ended) = self.served.join_next() => {
+                    if let Ok((link, end)) = ended {
+                        self.end_link(link, end);
+                    }
+                }
+            }
+        }
+        // The connection of each worker reports the end of the run.
+        let ending = async { while self.served.join_next().await.is_some() {} };
+        if timeout(LAST_MESSAGES, ending).await.is_err() {
+            tracing::debug!("some workers are not informed of the end of the run");
+        }
+        // A client buffers.
+        let _ = timeout(LAST_MESSAGES, self.client.flush()).await;
+    }
+
+    async fn announce(&self, own: &RunId) {
+        for run in &self.runs {
+            let announcement = Announcement {
+                run: *run,
+                protocol: PROTOCOL_VERSION,
+                program: PROGRAM_VERSION.to_owned(),
+                joins: run == own,
+            };
+            let announcement = serde_json::to_vec(&announcement).unwrap_or_default();
+            // The next announcement follows soon.
+            let subject = self.streams.names.runs();
+            let _ = self.client.publish(subject, announcement.into()).await;
+        }
+    }
+
+    /// Takes the heartbeat of a worker.
+    fn hear(&self, subject: &str, payload: &[u8]) {
+        let worker = LinkId::of_subject(subject).and_then(|link| self.links.get(&link));
+        let load = serde_json::from_slice::<WorkerLoad>(payload).ok();
+        if let Some((worker, load)) = worker.zip(load) {
+            // The next heartbeat follows soon.
+            let _ = worker
+                .messages
+                .try_send(WorkerMessage::Heartbeat(load).into());
+        }
+    }
+
+    /// Reads what the workers of a run store, while this run lasts.
+    fn read_run(&mut self, run: RunId) {
+        if self.runs.insert(run) {
+            let reading = read_run(Arc::clone(&self.streams), run, self.pieces.0.clone());
+            self.readers.spawn(reading);
+        }
+    }
+
+    async fn receive(&mut self, piece: StoredPiece) {
+        let link = piece.link.clone();
+        if self.over.contains(&link) || link.run != self.host.terms.run.to_string() {
+            if let Some(worker) = self.links.get(&link) {
+                let _ = worker.pieces.send(piece);
+            } else {
+                // Nobody has a use for it.
+                confirm(piece.confirmation).await;
+            }
+            return;
+        }
+        if !self.links.contains_key(&link) {
+            // Its consumers must exist before it is welcome.
+            let adding = timeout(REQUEST_TIMEOUT, self.streams.add_worker(&link.worker)).await;
+            if let Ok(Err(error)) = adding {
+                let text = format!("cannot create the consumers of worker {}: {error}", link.worker);
+                if self.refusals.insert(text.clone()) {
+                    self.host.pool.warn(Severity::Warning, text);
+                }
+            }
+            let host = Arc::clone(&self.host);
+            self.connect(link.clone(), Inlet::new(), move |connection| async move {
+                host.serve(connection).await.0
+            });
+        }
+        if let Some(worker) = self.links.get(&link) {
+            let _ = worker.pieces.send(piece);
+        }
+    }
+
+    /// Starts to serve a worker.
+    fn connect<F>(
+        &mut self,
+        link: LinkId,
+        inlet: Inlet<Acker>,
+        serve: impl FnOnce(WorkerConnection) -> F + Send + 'static,
+    ) -> mpsc::Sender<EngineMessage>
+    where
+        F: Future<Output = ConnectionEnd> + Send,
+    {
+        let (messages, incoming) = mpsc::channel(QUEUE_CAPACITY);
+        let (outgoing, to_worker) = mpsc::channel(QUEUE_CAPACITY);
+        let (pieces, arriving) = mpsc::unbounded_channel();
+        let connection = WorkerConnection {
+            name: None,
+            incoming,
+            outgoing: outgoing.clone(),
+            patience: WORKER_PATIENCE,
+            is_online: Some(self.is_online.subscribe()),
+            reading: None,
+            returns: false,
+        };
+        let publisher = WorkerPublisher {
+            streams: Arc::clone(&self.streams),
+            host: Arc::clone(&self.host),
+            link: link.clone(),
+            stored_files: Arc::clone(&self.stored_files),
+        };
+        let (id, to_host) = (link.clone(), messages.clone());
+        self.served.spawn(async move {
+            let sending = tokio::spawn(publisher.run(to_worker));
+            let receiving = tokio::spawn(join_pieces(arriving, inlet, to_host));
+            let end = serve(connection).await;
+            receiving.abort();
+            // The queue is closed, so this ends after the last message; a server that is away gets none.
+            let _ = timeout(LAST_MESSAGES, sending).await;
+            (id, end)
+        });
+        self.links.insert(link, ConnectedWorker { pieces, messages });
+        outgoing
+    }
+
+    fn end_link(&mut self, link: LinkId, end: ConnectionEnd) {
+        self.links.remove(&link);
+        self.over.insert(link);
+        if let ConnectionEnd::Refused(reason) = end
+            && self.refusals.insert(reason.clone())
+        {
+            self.host.pool.warn(Severity::Warning, reason);
+        }
+    }
+
+    /// Continues the attempts of an earlier run that still run on workers, or whose results wait on the server.
+    async fn adopt(&mut self, prior: PriorTape) -> Result<(), Problem> {
+        let run = prior.run.to_string();
+        let reading = timeout(REQUEST_TIMEOUT, self.streams.lease_records(&run)).await;
+        let records = reading.map_err(|_| Problem::new("the NATS server does not answer"))??;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let file = prior.file;
+        let reading = caught_panics::spawn_blocking_caught(move || prior_attempts::unfinished(file, records));
+        let unfinished = reading.await.map_err(|error| Problem::new(error.to_string()))?;
+        let unfinished = unfinished
+            .map_err(|error| Problem::new(format!("cannot read the tape of run {run}: {error}")))?;
+        let mut links: HashMap<LinkId, Vec<(LeaseRecord, AdoptedAttempt)>> = HashMap::new();
+        for (record, adopted) in unfinished {
+            let link = LinkId {
+                worker: record.worker.clone(),
+                run: record.run.to_string(),
+                link: record.link.clone(),
+            };
+            links.entry(link).or_default().push((record, adopted));
+        }
+        let count: usize = links.values().map(Vec::len).sum();
+        for (link, attempts) in links {
+            self.adopt_link(link, attempts).await;
+        }
+        if count > 0 {
+            let text = format!(
+                "{} of the earlier run {} on workers",
+                pluralize(count, "attempt"),
+                if count == 1 { "continues" } else { "continue" }
+            );
+            self.host.pool.warn(Severity::Info, text);
+        }
+        Ok(())
+    }
+
+    async fn adopt_link(&mut self, link: LinkId, attempts: Vec<(LeaseRecord, AdoptedAttempt)>) {
+        let (host, name) = (Arc::clone(&self.host), plain_name(&link.worker));
+        let (named, is_named) = oneshot::channel::<String>();
+        let outgoing = self.connect(link, Inlet::resumed(), move |connection| async move {
+            match is_named.await {
+                Ok(name) => host.serve_joined(&name, connection).await,
+                Err(_) => ConnectionEnd::Left("it has no attempts".to_owned()),
+            }
+        });
+        let own = self.host.terms.run.to_string();
+        let mut leases: Vec<(AttemptLease, AdoptedAttempt)> = Vec::with_capacity(attempts.len());
+        for (record, adopted) in attempts {
+            self.read_run(record.run);
+            // The next run finds the attempt under this one, where it is the first for its unit.
+            let record = LeaseRecord { attempt: 1, ..record };
+            self.streams.keep_lease(&own, &record).await;
+            leases.push((record.lease, adopted));
+        }
+        let name = self.host.pool.add_adopted(&name, leases, &outgoing);
+        // The connection waits for it.
+        let _ = named.send(name);
+    }
+}
+
+/// Reads what the workers of a run store, and gets it again after each interruption.
+async fn read_run(streams: Arc<PoolStreams>, run: RunId, pieces: mpsc::Sender<StoredPiece>) {
+    loop {
+        match timeout(REQUEST_TIMEOUT, streams.run_consumer(&run)).await {
+            Ok(Ok(consumer)) => {
+                let messages = consumer
+                    .stream()
+                    .max_messages_per_batch(FETCH_MESSAGES)
+                    .heartbeat(ANNOUNCE_INTERVAL)
+                    .messages()
+                    .await;
+                let mut messages = match messages {
+                    Ok(messages) => messages,
+                    Err(error) => {
+                        tracing::debug!(%error, "cannot read what workers store");
+                        tokio::time::sleep(RECONNECT_PAUSE).await;
+                        continue;
+                    }
+                };
+                while let Some(message) = messages.next().await {
+                    let message = match message {
+                        Ok(message) => message,
+                        Err(error) => {
+                            tracing::debug!(%error, "reading what workers store is interrupted");
+                            break;
+                        }
+                    };
+                    let (message, confirmation) = message.split();
+                    let Some(link) = LinkId::of_subject(&message.subject) else {
+                        continue;
+                    };
+                    let content = message.payload.to_vec();
+                    let piece = StoredPiece {
+                        link,
+                        content,
+                        confirmation,
+                    };
+                    if pieces.send(piece).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "cannot create the consumer of a run"),
+            Err(_) => {}
+        }
+        tokio::time::sleep(RECONNECT_PAUSE).await;
+    }
+}
+
+/// Joins the pieces of a worker to messages, and confirms them once they are handled.
+async fn join_pieces(
+    mut pieces: mpsc::UnboundedReceiver<StoredPiece>,
+    mut inlet: Inlet<Acker>,
+    messages: mpsc::Sender<Delivery<WorkerMessage>>,
+) {
+    let mut handling = FuturesUnordered::new();
+    let mut in_work = HashSet::new();
+    loop {
+        tokio::select! {
+            piece = pieces.recv() => {
+                let Some(StoredPiece { content, confirmation, .. }) = piece else {
+                    return;
+                };
+                match inlet.add(&content, confirmation) {
+                    PieceArrival::Complete { number, message, confirmations } => {
+                        let (handled, is_handled) = oneshot::channel::<()>();
+                        in_work.insert(number);
+                        handling.push(async move {
+                            // It is dropped, whatever became of the message.
+                            let _ = is_handled.await;
+                            (number, confirmations)
+                        });
+                        let delivery = Delivery {
+                            message,
+                            handled: Some(handled),
+                            slot: None,
+                        };
+                        if messages.send(delivery).await.is_err() {
+                            return;
+                        }
+                    }
+                    PieceArrival::Repeated(number, confirmation) if !in_work.contains(&number) => {
+                        confirm(confirmation).await;
+                    }
+                    PieceArrival::Garbage(confirmation) => confirm(confirmation).await,
+                    PieceArrival::Repeated(..) | PieceArrival::Partial | PieceArrival::Early => {}
+                }
+            }
+            Some((number, confirmations)) = handling.next() => {
+                in_work.remove(&number);
+                for confirmation in confirmations {
+                    confirm(confirmation).await;
+                }
+            }
+        }
+    }
+}
+
+async fn confirm(confirmation: Acker) {
+    if let Err(error) = confirmation.ack().await {
+        // It is delivered again, and confirmed then.
+        tracing::debug!(error, "a message is not confirmed");
+    }
+}
+
+/// Stores messages for one worker.
+struct WorkerPublisher {
+    streams: Arc<PoolStreams>,
+    host: Arc<WorkerHost>,
+    link: LinkId,
+    stored_files: Arc<Mutex<HashSet<String>>>,
+}
+
+impl WorkerPublisher {
+    async fn run(self, mut messages: mpsc::Receiver<EngineMessage>) {
+        let (jetstream, names) = (&self.streams.jetstream, &self.streams.names);
+        let mut orders = Outlet::new(jetstream.clone(), names.order(&self.link));
+        let mut down = Outlet::new(jetstream.clone(), names.down(&self.link));
+        let own = self.host.terms.run.to_string();
+        while let Some(message) = messages.recv().await {
+            let Ok(bytes) = serde_json::to_vec(&message) else {
+                continue;
+            };
+            match message {
+                // The announcements of the run are its heartbeats.
+                EngineMessage::Heartbeat => {}
+                EngineMessage::Attempt {
+                    lease,
+                    part: EnginePart::Start(shipment),
+                } => {
+                    self.store_files(&shipment).await;
+                    let record = self.record(lease, &shipment);
+                    self.streams.keep_lease(&own, &record).await;
+                    orders.store(&bytes).await;
+                }
+                EngineMessage::Over { lease } => {
+                    self.streams.drop_lease(&own, &self.link, &lease).await;
+                    down.store(&bytes).await;
+                }
+                _ => down.store(&bytes).await,
+            }
+        }
+    }
+
+    fn record(&self, lease: AttemptLease, shipment: &AttemptShipment) -> LeaseRecord {
+        LeaseRecord {
+            worker: self.link.worker.clone(),
+            link: self.link.link.clone(),
+            run: self.host.terms.run,
+            account: self.host.pool.account_of(&lease),
+            attempt: lease.attempt,
+            lease,
+            session: shipment.task.session.clone(),
+            content: shipment.content_digest(),
+        }
+    }
+
+    /// Stores the files that an attempt needs and that are not on the server. The worker reports those that are missing.
+    async fn store_files(&self, shipment: &AttemptShipment) {
+        for digest in shipment.digests() {
+            if self.stored_files.lock().contains(digest) {
+                continue;
+            }
+            let (store, wanted) = (Arc::clone(&self.host.store), digest.clone());
+            let read = tokio::task::spawn_blocking(move || store.read(&wanted)).await;
+            let content = match read.map_err(std::io::Error::other).flatten() {
+                Ok(content) => content,
+                Err(error) => {
+                    tracing::warn!(%error, digest, "a file is not stored for workers");
+                    continue;
+                }
+            };
+            loop {
+                match self.streams.store_file(digest, &content).await {
+                    Ok(()) => break,
+                    Err(error) => tracing::debug!(error, digest, "a file is not stored yet"),
+                }
+                tokio::time::sleep(RECONNECT_PAUSE).await;
+            }
+            self.stored_files.lock().insert(digest.clone());
+        }
+    }
+}

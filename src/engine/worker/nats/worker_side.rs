@@ -1,0 +1,396 @@
+//! The end of a worker: joins the runs of its pool, pulls orders while it has free slots, and stores what attempts send.
+//!
+//! It creates nothing on the server: its key lets it pull from the consumers that engines create for it, read files, and
+//! publish on its own subjects.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use async_nats::{
+    Client,
+    jetstream::{self, consumer::PullConsumer},
+};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures_util::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc, watch},
+    task::JoinSet,
+    time::timeout,
+};
+use uuid::Uuid;
+
+use super::{
+    Announcement, SubjectName,
+    carrier::{Inlet, Outlet, PieceArrival},
+    pool_streams::{self, LinkId, PoolNames},
+};
+use crate::worker::{
+    connection::PROGRAM_VERSION,
+    protocol::{CHUNK_BYTES, Delivery, EngineMessage, PROTOCOL_VERSION, WorkerMessage},
+    service::{self, EngineLink, LeaveRequest, ServiceEnd, WorkerSetup},
+};
+use ingestdeck_core::{diagnostic::Problem, tape::RunId};
+
+/// Wait before the server is asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long one request for an order waits on the server.
+const PULL_WAIT: Duration = Duration::from_secs(20);
+/// How long one request to the server may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the results of a worker that ends may take to be stored.
+const LAST_RESULTS: Duration = Duration::from_secs(60);
+/// How often a file is looked for: an engine may be about to store it.
+const FILE_TRIES: u32 = 10;
+/// Capacity of the queues of messages.
+const QUEUE_CAPACITY: usize = 256;
+
+/// Where the messages for each connection go.
+type Links = Arc<Mutex<HashMap<LinkId, mpsc::Sender<Delivery<EngineMessage>>>>>;
+
+/// A worker of a pool.
+#[derive(Clone, Debug)]
+pub struct PoolMember {
+    pub setup: WorkerSetup,
+    /// The name by which the server knows it.
+    pub name: SubjectName,
+    pub pool: SubjectName,
+    /// How long its agents go on without their engine.
+    pub grace: Duration,
+}
+
+/// Joins the runs that are announced, until `leave` asks to end.
+///
+/// # Errors
+/// If the worker cannot work at all.
+pub async fn serve_runs(
+    member: &PoolMember,
+    client: &Client,
+    leave: watch::Receiver<LeaveRequest>,
+    tell: &dyn Fn(&str),
+) -> Result<(), Problem> {
+    let server = WorkerServer {
+        client: client.clone(),
+        jetstream: jetstream::new(client.clone()),
+        names: PoolNames(member.pool.clone()),
+        links: Links::default(),
+    };
+    let listening = client.subscribe(server.names.runs()).await;
+    let mut announcements = listening.map_err(|error| {
+        Problem::new(format!(
+            "the NATS server does not let this worker listen: {error}"
+        ))
+    })?;
+    let mut pulling = JoinSet::new();
+    pulling.spawn(pull_requests(server.clone(), member.name.to_string()));
+    pulling.spawn(pull_orders(
+        server.clone(),
+        member.name.to_string(),
+        Arc::clone(&member.setup.slots.free),
+    ));
+    let mut served: JoinSet<(RunId, ServiceEnd)> = JoinSet::new();
+    let mut active: HashMap<RunId, mpsc::Sender<Delivery<EngineMessage>>> = HashMap::new();
+    // Runs that this worker does not join again.
+    let mut over: HashSet<RunId> = HashSet::new();
+    let (mut has_refused, mut is_leaving) = (false, false);
+    let mut leaving = leave.clone();
+    loop {
+        if is_leaving && served.is_empty() {
+            return Ok(());
+        }
+        tokio::select! {
+            message = announcements.next() => {
+                let Some(message) = message else {
+                    return Err(Problem::new("the connection to the NATS server was closed"));
+                };
+                let Ok(announced) = serde_json::from_slice::<Announcement>(&message.payload) else {
+                    continue;
+                };
+                let Announcement { run, protocol, program, joins } = announced;
+                if let Some(messages) = active.get(&run) {
+                    // The next announcement follows soon.
+                    let _ = messages.try_send(EngineMessage::Heartbeat.into());
+                } else if !joins || is_leaving || over.contains(&run) {
+                    continue;
+                } else if protocol != PROTOCOL_VERSION || program != PROGRAM_VERSION {
+                    if !std::mem::replace(&mut has_refused, true) {
+                        tell(&format!(
+                            "a run of ingestdeck {program} is not served, because this is {PROGRAM_VERSION}"
+                        ));
+                    }
+                } else {
+                    tell(&format!("joining run {}", run.short()));
+                    let link = LinkId {
+                        worker: member.name.to_string(),
+                        run: run.to_string(),
+                        // Each connection has a new id, so that an engine never takes it for an earlier one.
+                        link: Uuid::new_v4().simple().to_string(),
+                    };
+                    let (messages, incoming) = mpsc::channel(QUEUE_CAPACITY);
+                    server.links.lock().insert(link.clone(), messages.clone());
+                    active.insert(run, messages.clone());
+                    member.setup.slots.runs.fetch_add(1, Ordering::Relaxed);
+                    let serving = server.clone().serve(
+                        (member.setup.clone(), member.grace),
+                        link,
+                        (messages, incoming),
+                        leave.clone(),
+                    );
+                    served.spawn(async move { (run, serving.await) });
+                }
+            }
+            Some(ended) = served.join_next() => {
+                let (run, end) = ended.map_err(|error| Problem::new(error.to_string()))?;
+                active.remove(&run);
+                member.setup.slots.runs.fetch_sub(1, Ordering::Relaxed);
+                match &end {
+                    ServiceEnd::Done => tell(&format!("run {} is over", run.short())),
+                    ServiceEnd::Refused(reason) => tell(&format!(
+                        "run {} does not use this worker: {reason}",
+                        run.short()
+                    )),
+                    ServiceEnd::EngineLost(reason) => {
+                        tell(&format!("run {} was lost: {reason}", run.short()));
+                    }
+                    ServiceEnd::Failed(reason) => return Err(Problem::new(reason.clone())),
+                }
+                // A run that is over is not announced any longer.
+                if matches!(end, ServiceEnd::Refused(_)) {
+                    over.insert(run);
+                }
+            }
+            asked = leaving.wait_for(|leave| *leave != LeaveRequest::Stay), if !is_leaving => {
+                is_leaving = asked.is_ok();
+                // Orders that arrive later belong to other workers.
+                pulling.abort_all();
+                pulling.spawn(pull_requests(server.clone(), member.name.to_string()));
+            }
+        }
+    }
+}
+
+/// What the connections of a worker share.
+#[derive(Clone)]
+struct WorkerServer {
+    client: Client,
+    jetstream: jetstream::Context,
+    names: PoolNames,
+    links: Links,
+}
+
+impl WorkerServer {
+    /// Serves one run until it ends.
+    async fn serve(
+        self,
+        (setup, patience): (WorkerSetup, Duration),
+        link: LinkId,
+        (messages, incoming): (
+            mpsc::Sender<Delivery<EngineMessage>>,
+            mpsc::Receiver<Delivery<EngineMessage>>,
+        ),
+        leave: watch::Receiver<LeaveRequest>,
+    ) -> ServiceEnd {
+        let (outgoing, to_engine) = mpsc::unbounded_channel();
+        let storing = tokio::spawn(self.clone().store_messages(link.clone(), to_engine, messages));
+        let connection = EngineLink {
+            incoming,
+            outgoing,
+            patience,
+        };
+        let end = service::serve(setup, connection, leave).await;
+        self.links.lock().remove(&link);
+        // The queue is closed, so this ends after the last message.
+        if timeout(LAST_RESULTS, storing).await.is_err() {
+            tracing::warn!("the last messages to an engine are not stored");
+        }
+        end
+    }
+
+    /// Stores messages until there are no more.
+    async fn store_messages(
+        self,
+        link: LinkId,
+        mut messages: mpsc::UnboundedReceiver<WorkerMessage>,
+        to_service: mpsc::Sender<Delivery<EngineMessage>>,
+    ) {
+        let mut up = Outlet::new(self.jetstream.clone(), self.names.up(&link));
+        let hello = self.names.hello(&link);
+        let mut fetching = JoinSet::new();
+        while let Some(message) = messages.recv().await {
+            match &message {
+                WorkerMessage::Heartbeat(load) => {
+                    let load = serde_json::to_vec(load).unwrap_or_default();
+                    // The next heartbeat follows soon.
+                    let _ = self.client.publish(hello.clone(), load.into()).await;
+                }
+                // The server has the files.
+                WorkerMessage::WantFiles { digests } => {
+                    fetching.spawn(self.clone().fetch_files(digests.clone(), to_service.clone()));
+                }
+                _ => {
+                    if let Ok(bytes) = serde_json::to_vec(&message) {
+                        up.store(&bytes).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn fetch_files(
+        self,
+        digests: Vec<String>,
+        to_service: mpsc::Sender<Delivery<EngineMessage>>,
+    ) {
+        for digest in digests {
+            let mut read = Err(String::new());
+            for _ in 0..FILE_TRIES {
+                let reading = pool_streams::read_file(&self.jetstream, &self.names, &digest);
+                read = reading.await;
+                if read.is_ok() {
+                    break;
+                }
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            let sent = match read {
+                Ok(content) => send_pieces(&digest, &content, &to_service).await,
+                Err(reason) => {
+                    let missing = EngineMessage::FileMissing { digest, reason };
+                    to_service.send(missing.into()).await.map_err(drop)
+                }
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Passes the content of a file on; fails if the connection is over.
+async fn send_pieces(
+    digest: &str,
+    content: &[u8],
+    to_service: &mpsc::Sender<Delivery<EngineMessage>>,
+) -> Result<(), ()> {
+    let pieces = content.len().div_ceil(CHUNK_BYTES).max(1);
+    for piece in 0..pieces {
+        let start = piece * CHUNK_BYTES;
+        let bytes = content
+            .get(start..content.len().min(start + CHUNK_BYTES))
+            .unwrap_or_default();
+        let message = EngineMessage::FilePiece {
+            digest: digest.to_owned(),
+            offset: start as u64,
+            data: BASE64_STANDARD.encode(bytes),
+            is_last: piece + 1 == pieces,
+        };
+        to_service.send(message.into()).await.map_err(drop)?;
+    }
+    Ok(())
+}
+
+/// A consumer of this worker, once an engine has created it.
+async fn consumer(server: &WorkerServer, name: &str) -> PullConsumer {
+    loop {
+        let stream = server.names.order_stream();
+        let looking = server.jetstream.get_consumer_from_stream(name, stream);
+        if let Ok(Ok(consumer)) = timeout(REQUEST_TIMEOUT, looking).await {
+            return consumer;
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Receives everything but orders, for all connections.
+async fn pull_requests(server: WorkerServer, worker: String) {
+    let mut inlets: HashMap<LinkId, Inlet<()>> = HashMap::new();
+    loop {
+        let consumer = consumer(&server, &PoolNames::down_consumer(&worker)).await;
+        let messages = consumer.stream().heartbeat(PULL_WAIT / 4).expires(PULL_WAIT);
+        let Ok(mut messages) = messages.messages().await else {
+            tokio::time::sleep(RETRY_PAUSE).await;
+            continue;
+        };
+        while let Some(Ok(message)) = messages.next().await {
+            receive(&server, &mut inlets, &message, &mut None).await;
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Receives orders, each with a slot.
+async fn pull_orders(
+    server: WorkerServer,
+    worker: String,
+    slots: Arc<tokio::sync::Semaphore>,
+) {
+    let mut inlets: HashMap<LinkId, Inlet<()>> = HashMap::new();
+    loop {
+        let consumer = consumer(&server, &PoolNames::order_consumer(&worker)).await;
+        loop {
+            // The semaphore is never closed.
+            let mut slot = Arc::clone(&slots).acquire_owned().await.ok();
+            // An order may travel in several pieces.
+            while slot.is_some() {
+                let batch = consumer
+                    .fetch()
+                    .max_messages(1)
+                    .expires(PULL_WAIT)
+                    .messages();
+                // Without an order, the slot is offered again.
+                let waiting = timeout(PULL_WAIT + REQUEST_TIMEOUT, async {
+                    batch.await.ok()?.next().await?.ok()
+                });
+                match waiting.await {
+                    Ok(Some(message)) => receive(&server, &mut inlets, &message, &mut slot).await,
+                    Ok(None) | Err(_) => break,
+                }
+            }
+            if slot.is_some() {
+                drop(slot);
+                // Stays here, unless the consumer is gone.
+                if consumer.get_info().await.is_err() {
+                    break;
+                }
+            }
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Passes a message of an engine on to its connection. What no connection of this process has a use for is dropped.
+async fn receive(
+    server: &WorkerServer,
+    inlets: &mut HashMap<LinkId, Inlet<()>>,
+    message: &jetstream::Message,
+    slot: &mut Option<OwnedSemaphorePermit>,
+) {
+    let link = LinkId::of_subject(&message.subject);
+    let known = link.and_then(|link| {
+        let messages = server.links.lock().get(&link).cloned();
+        Some((link, messages?))
+    });
+    if let Some((link, messages)) = known {
+        inlets.retain(|of, _| server.links.lock().contains_key(of));
+        let inlet = inlets.entry(link).or_insert_with(Inlet::new);
+        match inlet.add(&message.payload, ()) {
+            PieceArrival::Complete { message, .. } => {
+                let delivery = Delivery {
+                    message,
+                    handled: None,
+                    slot: slot.take(),
+                };
+                // A connection that is over needs nothing.
+                let _ = messages.send(delivery).await;
+            }
+            // It is delivered again later.
+            PieceArrival::Early => return,
+            PieceArrival::Partial | PieceArrival::Repeated(..) | PieceArrival::Garbage(()) => {}
+        }
+    }
+    if let Err(error) = message.ack().await {
+        tracing::debug!(error, "a message is not confirmed");
+    }
+}

@@ -1,0 +1,102 @@
+//! What the tape of an earlier run knows about attempts that still run on workers, or whose results wait on a server.
+//!
+//! The module must not know workers.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, BufRead as _, BufReader},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{protocol::AttemptLease, remote_attempt};
+use ingestdeck_core::tape::{EntryBody, Note, RunId, TapeEntry};
+
+/// The tape of the run that another one continues.
+#[derive(Debug)]
+pub(crate) struct PriorTape {
+    pub run: RunId,
+    pub file: File,
+}
+
+/// The record of a lease on the server, for the run that continues the one that granted it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LeaseRecord {
+    pub worker: String,
+    /// The connection of the worker, and its run: an earlier one if the attempt was adopted.
+    pub link: String,
+    pub run: RunId,
+    /// As the worker knows it.
+    pub lease: AttemptLease,
+    /// The number of the attempt in the run that wrote the record.
+    pub attempt: u32,
+    pub account: String,
+    pub session: String,
+    /// What the attempt reads and starts from.
+    pub content: String,
+}
+
+/// An attempt that another run began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdoptedAttempt {
+    pub account: String,
+    pub session: String,
+    /// What the attempt reads and starts from.
+    pub content: String,
+    /// Its entries so far, as lines of the tape.
+    pub entries: Vec<Vec<u8>>,
+}
+
+/// The attempts of `records` that are not over on this tape, with their entries. Blocks on the file.
+///
+/// # Errors
+/// If the tape cannot be read.
+pub(super) fn unfinished(
+    tape: File,
+    records: Vec<LeaseRecord>,
+) -> io::Result<Vec<(LeaseRecord, AdoptedAttempt)>> {
+    let mut found: HashMap<(String, u32), (LeaseRecord, Vec<Vec<u8>>)> = records
+        .into_iter()
+        .map(|of| ((of.lease.unit.as_str().to_owned(), of.attempt), (of, Vec::new())))
+        .collect();
+    let mut reader = BufReader::new(tape);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        // The last line of a run that was killed may be torn.
+        let Some(Ok(entry)) = line.strip_suffix(b"\n").map(TapeEntry::parse) else {
+            continue;
+        };
+        let Some((unit, attempt)) = entry.attempt else {
+            continue;
+        };
+        let key = (unit.into_owned(), attempt);
+        if let EntryBody::Note(note) = &entry.body {
+            match Note::parse(note) {
+                Note::AttemptEnded(_) => {
+                    found.remove(&key);
+                    continue;
+                }
+                note if !remote_attempt::is_note_of_an_agent(&note) => continue,
+                _ => {}
+            }
+        }
+        if let Some((_, entries)) = found.get_mut(&key) {
+            entries.push(line.strip_suffix(b"\n").unwrap_or_default().to_vec());
+        }
+    }
+    let adopted = found.into_values().map(|(record, entries)| {
+        let adopted = AdoptedAttempt {
+            account: record.account.clone(),
+            session: record.session.clone(),
+            content: record.content.clone(),
+            entries,
+        };
+        (record, adopted)
+    });
+    Ok(adopted.collect())
+}
