@@ -107,6 +107,11 @@ impl AttemptContext {
 /// no longer waits for it.
 pub trait ApprovalGate: Send + Sync + fmt::Debug {
     fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision>;
+
+    /// True while every call passes that does not ask for permission.
+    fn passes_calls(&self) -> bool {
+        false
+    }
 }
 
 /// Sees every line of an agent after it is recorded and counted.

@@ -437,6 +437,13 @@ impl ApprovalGate for AttemptApprovalGate {
     fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
         Box::pin(self.wait_for_decision(call))
     }
+
+    fn passes_calls(&self) -> bool {
+        let units = self.approvals.units();
+        let is_held = units.get(&self.unit).is_some_and(|unit| unit.is_held);
+        let is_paused = self.approvals.is_paused.load(Ordering::Relaxed);
+        !is_held && !is_paused && !self.approvals.policy.has_rules()
+    }
 }
 
 impl AttemptApprovalGate {

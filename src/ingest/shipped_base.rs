@@ -52,7 +52,14 @@ pub fn pack(repository: &Repository, commit: &CommitId) -> Result<(CommitId, Vec
     )?;
     let tree = git.run_with_input(&["mktree", "-z"], &tree)?;
     let tree = String::from_utf8_lossy(&tree).trim_end().to_owned();
-    let packed = git.run_for_commit(&["commit-tree", "-m", "base", &tree])?;
+    // The same for the same files, whoever packs them and when.
+    let packed = format!(
+        "tree {tree}\nauthor ingestdeck <ingestdeck> 0 +0000\ncommitter ingestdeck <ingestdeck> 0 +0000\n\nbase\n"
+    );
+    let packed = git.run_for_commit_with_input(
+        &["hash-object", "-t", "commit", "-w", "--stdin"],
+        packed.as_bytes(),
+    )?;
     let objects = git.run(&[
         "rev-list",
         "--objects",

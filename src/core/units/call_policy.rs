@@ -256,6 +256,12 @@ pub struct CallPolicy {
 }
 
 impl CallPolicy {
+    /// True if it may decide about the calls of a unit: the built-in rule is about commands, which units do not have.
+    pub fn has_rules(&self) -> bool {
+        let rules = [&self.deny, &self.hold, &self.allow];
+        self.allowed_tools.is_some() || rules.iter().any(|rules| !rules.is_empty())
+    }
+
     /// Decides about a call of `tool`, a name without server prefix, in a run that has cost `spent_usd`. Returns `None`
     /// if no rule matches.
     pub fn decide(&self, tool: &str, input: &Value, spent_usd: f64) -> Option<PolicyDecision> {

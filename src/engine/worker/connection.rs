@@ -191,9 +191,7 @@ impl WorkerHost {
         &self,
         join: &WorkerJoin,
         WorkerConnection {
-            incoming,
-            outgoing,
-            ..
+            incoming, outgoing, ..
         }: &mut WorkerConnection,
     ) -> Result<Vec<String>, ConnectionEnd> {
         let limits = shipped_limits(&self.limits);

@@ -20,9 +20,7 @@ use super::{
     connection::WorkerConnection,
     names::{free_name, plain_name},
     prior_attempts::AdoptedAttempt,
-    protocol::{
-        AttemptLease, EngineMessage, PROTOCOL_VERSION, WorkerJoin, WorkerLoad, WorkerPart,
-    },
+    protocol::{AttemptLease, EngineMessage, PROTOCOL_VERSION, WorkerJoin, WorkerLoad, WorkerPart},
 };
 use ingestdeck_core::{
     control::RunCommand,
@@ -475,7 +473,9 @@ impl SlotPool {
     /// Whether a worker is not heard at the moment.
     pub(super) fn set_away(&self, name: &str, is_away: bool) {
         if let Some(worker) = self.state().workers.get_mut(name) {
-            let _ = worker.away.send_if_modified(|known| std::mem::replace(known, is_away) != is_away);
+            let _ = worker
+                .away
+                .send_if_modified(|known| std::mem::replace(known, is_away) != is_away);
         }
     }
 

@@ -58,7 +58,12 @@ pub(super) fn unfinished(
 ) -> io::Result<Vec<(LeaseRecord, AdoptedAttempt)>> {
     let mut found: HashMap<(String, u32), (LeaseRecord, Vec<Vec<u8>>)> = records
         .into_iter()
-        .map(|of| ((of.lease.unit.as_str().to_owned(), of.attempt), (of, Vec::new())))
+        .map(|of| {
+            (
+                (of.lease.unit.as_str().to_owned(), of.attempt),
+                (of, Vec::new()),
+            )
+        })
         .collect();
     let mut reader = BufReader::new(tape);
     let mut line = Vec::new();

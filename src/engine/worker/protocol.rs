@@ -3,7 +3,11 @@
 //! Transports deliver the messages of a connection once and in order, but for heartbeats. A worker with another version of
 //! the program is refused, so the messages have no other versions. Credentials are in none of them.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -261,7 +265,13 @@ impl AttemptShipment {
         let Self {
             task, base, files, ..
         } = self;
-        let content = (&base.commit, files, &task.work_unit.planned, &task.model);
+        let planned = &task.work_unit.planned;
+        // Directories differ between runs.
+        let files: BTreeSet<&String> = files.iter().map(|file| &file.digest).collect();
+        let content = (
+            (&base.commit, files, &task.model),
+            (&planned.raw_files, &planned.dependency_paths, &planned.text),
+        );
         let content = serde_json::to_vec(&content).unwrap_or_default();
         digest(&content)
     }
@@ -285,6 +295,10 @@ pub(crate) enum EnginePart {
         text: String,
     },
     Limits(ShippedLimits),
+    /// Whether calls pass while the engine is away. At first they do not.
+    Unattended {
+        passes_calls: bool,
+    },
 }
 
 /// What the worker sends about an attempt.

@@ -153,6 +153,9 @@ pub(crate) async fn run(
         }
     }
     first.extend(early.into_iter().filter_map(part_of));
+    first.push(EnginePart::Unattended {
+        passes_calls: sinks.gate.passes_calls(),
+    });
     for part in first {
         if send(&permit, part).await.is_err() {
             return RemoteEnd::Lost(worker_lost(&permit));
@@ -169,6 +172,7 @@ pub(crate) async fn run(
     let (mut last_tick, mut limits_since) = (Instant::now(), Instant::now());
     // Since when the worker could begin, but for these times.
     let (ordered, mut waiting) = (Instant::now(), Duration::ZERO);
+    let mut passes_calls = sinks.gate.passes_calls();
     // How many calls are open, and since when.
     let (mut open_calls, mut in_tool_since) = (0, None);
     let mut stop: Option<(StopMode, Instant)> = None;
@@ -279,6 +283,8 @@ pub(crate) async fn run(
                 if !handles.is_empty() || is_in_tool || is_away || has_slept || !is_taken {
                     (began, heard) = (began + since_tick, heard + since_tick);
                 }
+                let passes = sinks.gate.passes_calls();
+                let is_new = std::mem::replace(&mut passes_calls, passes) != passes;
                 if !is_taken && ordered.elapsed() >= TAKE_PATIENCE + waiting {
                     return RemoteEnd::Invalid(format!(
                         "worker {} has a slot and does not begin the attempt",
@@ -306,7 +312,13 @@ pub(crate) async fn run(
                         limit.as_secs()
                     ));
                 }
-                Ok(())
+                match is_new {
+                    true => {
+                        let passes_calls = passes;
+                        send(&permit, EnginePart::Unattended { passes_calls }).await
+                    }
+                    false => Ok(()),
+                }
             }
         };
         if sent.is_err() {
@@ -352,7 +364,8 @@ impl RemoteAttempt {
                 lines_before,
                 entries,
             } => {
-                let entries: Vec<&[u8]> = entries.iter().map(|entry| entry.get().as_bytes()).collect();
+                let entries: Vec<&[u8]> =
+                    entries.iter().map(|entry| entry.get().as_bytes()).collect();
                 let new = self.new_entries(lines_before, &entries)?;
                 self.record(&new, sinks)?;
             }
@@ -396,7 +409,8 @@ impl RemoteAttempt {
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries {
             let is_line = is_line(entry);
-            let is_known = line < self.lines || (!is_line && line == self.lines && self.last_notes.contains(&body_of(entry)));
+            let is_known = line < self.lines
+                || (!is_line && line == self.lines && self.last_notes.contains(&body_of(entry)));
             if !is_known {
                 new.push(*entry);
             }

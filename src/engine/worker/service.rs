@@ -40,6 +40,8 @@ use ingestdeck_core::text::pluralize;
 
 /// How often to look for a change of what other runs use.
 const LOAD_CHECK: Duration = Duration::from_secs(1);
+/// Silence of the engine after which agents do without it.
+const ALONE_AFTER: Duration = Duration::from_secs(15);
 /// Most parts for attempts that have not started.
 const MAX_EARLY_PARTS: usize = 1_000;
 /// Capacity of the queue of messages of the engine.
@@ -267,6 +269,8 @@ struct WorkerService<B> {
     /// Attempts that are over. Their start has no effect.
     over: HashSet<AttemptLease>,
     running: JoinSet<AttemptLease>,
+    /// The engine is not heard.
+    is_alone: bool,
 }
 
 /// An attempt from the side of the connection.
@@ -288,6 +292,7 @@ impl<B: WorkerBackend> WorkerService<B> {
             early,
             over,
             running,
+            is_alone: false,
         }
     }
 
@@ -335,6 +340,10 @@ impl<B: WorkerBackend> WorkerService<B> {
                     }
                 }
                 _ = look.tick() => {
+                    let is_alone = heard.elapsed() >= ALONE_AFTER;
+                    if std::mem::replace(&mut self.is_alone, is_alone) != is_alone {
+                        self.attempts.values().for_each(|of| of.uplink.set_alone(is_alone));
+                    }
                     let load = self.slots.load(self.running.len());
                     if std::mem::replace(&mut known_load, load) != load {
                         self.send(WorkerMessage::Heartbeat(load));
@@ -427,6 +436,7 @@ impl<B: WorkerBackend> WorkerService<B> {
             }
             EnginePart::Limits(limits) => self.backend.set_limits(limits),
             EnginePart::Adopted => attempt.uplink.repeat_calls(),
+            EnginePart::Unattended { passes_calls } => attempt.uplink.set_passing(passes_calls),
             EnginePart::Start(_) => {}
         }
     }
@@ -438,6 +448,7 @@ impl<B: WorkerBackend> WorkerService<B> {
         slot: Option<OwnedSemaphorePermit>,
     ) {
         let uplink = Arc::new(Uplink::new(lease.clone(), self.outgoing.clone()));
+        uplink.set_alone(self.is_alone);
         let (orders, received) = mpsc::channel(ORDER_QUEUE_CAPACITY);
         let attempt = Arc::clone(&self.backend).run(shipment, Arc::clone(&uplink), received);
         let (to_engine, running) = (Arc::clone(&uplink), lease.clone());

@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use futures_util::StreamExt as _;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{
     end_to_end::git,
-    test_dir::{DEADLINE, RunningCommand, TestDir, parse_json_events, tape},
+    test_dir::{CommandOutput, DEADLINE, RunningCommand, TestDir, tape},
     workers::{
         UNITS, assert_complete, claude_of, last_attempts, local_result, notes, project,
         run_command, wait_for_lines,
@@ -159,18 +159,18 @@ fn restarts_of_the_server_lose_nothing() {
     );
 }
 
-/// The lease of a killed worker ends after 30 s.
+/// A worker that is started again shows that its attempts are lost.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_NATS"]
 fn units_of_a_killed_worker_run_elsewhere() {
     let place = project();
     let claude = claude_of(&place, "ann", "script.toml");
     let server = NatsTestServer::start(&place, "");
-    let killed = worker(&place, &server.url(), &claude, &[]);
+    let killed = worker(&place, &server.url(), &claude, &["--name", "first"]);
     let running = place.start(run(&place, &server.url(), &[]));
     wait_for_lines(&place, 20);
     killed.signal(Signal::SIGKILL);
-    let _other = worker(&place, &server.url(), &claude, &[]);
+    let _again = worker(&place, &server.url(), &claude, &["--name", "first"]);
     let output = running.end();
     assert_complete(&place, &output);
     assert_eq!(
@@ -188,26 +188,41 @@ fn units_of_a_killed_worker_run_elsewhere() {
     );
 }
 
-/// A worker whose engine is gone stops its agents, and serves the run that resumes.
-#[test]
-#[ignore = "needs INGESTDECK_TEST_NATS"]
-fn killed_engine_is_resumed_on_the_same_worker() {
-    let (events, pages) = local_result();
+/// A project of which two units are ready at once, and two take a while.
+fn project_with_slow_units(wait_ms: u32) -> TestDir {
     let place = project();
-    let complete = fs::read_to_string(place.path("script.toml")).unwrap();
-    let (first, _) = complete
+    let script = fs::read_to_string(place.path("script.toml")).unwrap();
+    let (quick, slow) = script
         .split_once("[[part]]\nunit = \"docs-juice\"")
         .unwrap();
+    let slow = slow.replace(
+        "{ say = \"Done.\" }",
+        &format!("{{ wait = {wait_ms} }}, {{ say = \"Done.\" }}"),
+    );
     place.write(
         "script.toml",
-        format!("{first}[[part]]\nsteps = [{{ say = \"Wait.\" }}, \"hang\"]\n"),
+        format!("{quick}[[part]]\nunit = \"docs-juice\"{slow}"),
     );
-    let claude = claude_of(&place, "ann", "script.toml");
-    let server = NatsTestServer::start(&place, "");
-    let mut waiting = worker(&place, &server.url(), &claude, &["--slots", "2"]);
-    let mut running = place.start(run(&place, &server.url(), &[]));
+    place
+}
+
+/// The agents that run.
+fn agents(place: &TestDir) -> usize {
+    let processes = place.processes(0).into_iter();
+    processes
+        .filter(|words| words.contains("scripted-agent"))
+        .count()
+}
+
+/// Kills the engine while two units run, and resumes its run once `is_time`. Returns both tapes and the result.
+fn resume_after_a_kill(
+    place: &TestDir,
+    server: &NatsTestServer,
+    is_time: impl Fn() -> bool,
+) -> ([String; 2], CommandOutput) {
+    let mut running = place.start(run(place, &server.url(), &[]));
     for unit in ["docs-crates", "docs-growers"] {
-        let ended = ended_attempt(&place, unit);
+        let ended = ended_attempt(place, unit);
         assert_eq!(ended["note"]["verdict"]["outcome"], "succeeded", "{ended}");
     }
     for unit in ["docs-juice", "docs-payments"] {
@@ -217,66 +232,108 @@ fn killed_engine_is_resumed_on_the_same_worker() {
         );
     }
     running.signal(Signal::SIGKILL);
-    let killed_tape = tape(&place.path(""));
+    let killed = tape(&place.path(""));
     running.end();
-    waiting.wait_for("stderr", "the engine has been silent for 30 s");
-    let agents = || {
-        place
-            .processes(0)
-            .into_iter()
-            .filter(|words| words.contains("scripted-agent"))
-            .count()
-    };
-    // Their groups were signalled before this message, and those that remain are killed two seconds later.
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while agents() > 0 {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_time() {
         assert!(
             Instant::now() < deadline,
-            "agents of the silent engine still run"
+            "the agents do not end: {:?}",
+            place.processes(0)
         );
         crate::support::pause_before_check();
     }
-    place.write("script.toml", &complete);
-    let killed_run = killed_tape
-        .parent()
-        .unwrap()
-        .file_name()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .to_owned();
-    let resumed = place.ran(run(&place, &server.url(), &["--resume-run", &killed_run]));
+    let killed_run = killed.parent().unwrap().file_name().unwrap();
+    let killed_run = killed_run.to_str().unwrap().to_owned();
+    let resumed = place.ran(run(place, &server.url(), &["--resume-run", &killed_run]));
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
-    let started: BTreeSet<String> = parse_json_events(&resumed.stdout)
-        .iter()
-        .filter(|line| line["event"]["type"] == "started")
-        .map(|line| line["unit"].as_str().unwrap().to_owned())
+    let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
+    let mut tapes: Vec<PathBuf> = runs
+        .map(|run| run.unwrap().path().join("tape.jsonl"))
         .collect();
+    tapes.sort_unstable();
+    let tapes = tapes.iter().map(|tape| fs::read_to_string(tape).unwrap());
+    (tapes.collect::<Vec<_>>().try_into().unwrap(), resumed)
+}
+
+/// The sessions of these units in events or entries.
+fn sessions(lines: &str, units: &[&str]) -> BTreeSet<String> {
+    let entries = lines
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    entries
+        .filter(|entry| {
+            units.iter().any(|unit| entry["unit"] == *unit) && entry["out"]["subtype"] == "init"
+        })
+        .map(|entry| entry["out"]["session_id"].to_string())
+        .collect()
+}
+
+/// What the agents of a killed engine do is complete, paid once, and saved once.
+fn assert_collected(place: &TestDir, tapes: &[String; 2], resumed: &CommandOutput) {
+    let (events, pages) = local_result();
+    let slow = ["docs-juice", "docs-payments"];
+    let mut collected = last_attempts(resumed);
+    collected.retain(|_, events| !events.iter().any(|event| event.contains("\"reused\"")));
     assert!(
-        started.iter().eq(["docs-juice", "docs-payments"]),
-        "only these run again: {started:?}"
+        collected.keys().eq(slow),
+        "only these go on: {collected:#?}"
     );
-    let repeated = last_attempts(&resumed);
-    assert!(
-        started.iter().all(|unit| repeated[unit] == events[unit]),
-        "{repeated:#?}"
-    );
-    let tapes = fs::read_dir(place.path(".ktx/ingestdeck/runs"))
-        .unwrap()
-        .map(|run| run.unwrap().path());
-    let notes: String = tapes
-        .map(|run| fs::read_to_string(run.join("tape.jsonl")).unwrap())
-        .collect();
+    for unit in slow {
+        assert_eq!(collected[unit], events[unit], "{unit}");
+    }
+    let [known, continued] = tapes.each_ref().map(|tape| sessions(tape, &slow));
+    assert_eq!(known.len(), 2);
+    assert_eq!(continued, known, "no session begins again: {resumed:?}");
     for (unit, _) in UNITS {
         let is_integrated = |line: &&str| {
             line.contains("\"patch_integrated\"") && line.contains(&format!("\"unit\":\"{unit}\""))
         };
-        assert_eq!(notes.lines().filter(is_integrated).count(), 1, "{unit}");
+        let integrated = tapes.iter().flat_map(|tape| tape.lines());
+        assert_eq!(integrated.filter(is_integrated).count(), 1, "{unit}");
     }
-    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]).trim(), "2");
-    assert_eq!(git(&place, &["rev-parse", "HEAD:wiki"]), pages);
+    assert_eq!(git(place, &["rev-list", "--count", "HEAD"]).trim(), "2");
+    assert_eq!(git(place, &["rev-parse", "HEAD:wiki"]), pages);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn results_wait_for_the_run_that_resumes() {
+    let place = project_with_slow_units(2_000);
+    let claude = claude_of(&place, "ann", "script.toml");
+    let server = NatsTestServer::start(&place, "");
+    let waiting = worker(&place, &server.url(), &claude, &["--slots", "2"]);
+    let (tapes, resumed) = resume_after_a_kill(&place, &server, || agents(&place) == 0);
+    assert_collected(&place, &tapes, &resumed);
     waiting.signal(Signal::SIGTERM);
     assert_eq!(waiting.end().code, Some(0));
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn running_agents_go_over_to_the_run_that_resumes() {
+    let place = project_with_slow_units(8_000);
+    let claude = claude_of(&place, "ann", "script.toml");
+    let server = NatsTestServer::start(&place, "");
+    let _waiting = worker(&place, &server.url(), &claude, &["--slots", "2"]);
+    let (tapes, resumed) = resume_after_a_kill(&place, &server, || true);
+    assert_collected(&place, &tapes, &resumed);
+}
+
+/// A worker serves all runs of its pool, also while one of them waits for a person.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn two_runs_share_a_worker() {
+    let places = [project(), project()];
+    let claude = claude_of(&places[0], "ann", "script.toml");
+    let server = NatsTestServer::start(&places[0], "");
+    let _worker = worker(&places[0], &server.url(), &claude, &[]);
+    let running = places
+        .each_ref()
+        .map(|place| place.start(run(place, &server.url(), &[])));
+    for (place, running) in places.iter().zip(running) {
+        assert_complete(place, &running.end());
+    }
 }
 
 /// Waits for the end of an attempt at `unit`.

@@ -500,7 +500,7 @@ fn worker_that_joins_ends_the_wait_for_a_limit() {
 /// A program that sends what a worker sends, with `answer` to the start of an attempt. `$lease` is the lease.
 fn false_worker(place: &TestDir, program_version: &str, answer: &str) -> String {
     let join = format!(
-        r#"{{"join":{{"protocol":3,"program":"{program_version}","agent_release":"2.1.330","host":"h","slots":1,"account":"a","clock_ms":0}}}}"#
+        r#"{{"join":{{"protocol":4,"program":"{program_version}","agent_release":"2.1.330","host":"h","slots":1,"account":"a","clock_ms":0}}}}"#
     );
     let body = format!(
         r#"printf '%s\n' '{join}'
@@ -522,18 +522,21 @@ done"#
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-fn part(number: u32, part: &str) -> String {
-    format!(r#"printf '{{"attempt":{{"lease":%s,"number":{number},"part":{part}}}}}\n' "$lease""#)
+fn part(part: &str) -> String {
+    format!(r#"printf '{{"attempt":{{"lease":%s,"part":{part}}}}}\n' "$lease""#)
+}
+
+fn entries(entry: &str) -> String {
+    part(&format!(
+        r#"{{"entries":{{"lines_before":0,"entries":[{entry}]}}}}"#
+    ))
 }
 
 fn ended(patch: &str) -> String {
     let verdict = r#"{"outcome":"succeeded","stop":"natural","cause":"completed","reason":"done"}"#;
-    part(
-        0,
-        &format!(
-            r#"{{"ended":{{"ended":{{"verdict":{verdict}}},"patch":{patch},"warning":null}}}}"#
-        ),
-    )
+    part(&format!(
+        r#"{{"ended":{{"ended":{{"verdict":{verdict}}},"patch":{patch},"warning":null}}}}"#
+    ))
 }
 
 /// What a worker sends is checked; a unit whose worker cheats runs elsewhere, and the worker gets nothing more.
@@ -542,19 +545,15 @@ fn forged_results_are_refused() {
     let wrong_base = ended(
         r#"{"base":"0123456789012345678901234567890123456789","path":"p","paths":["wiki/global/x.md"]}"#,
     );
-    let foreign_note = part(
-        0,
-        r#"{"entries":[{"seq":0,"at":0,"unit":"u","try":1,"note":{"kind":"run_ended","outcome":"done"}}]}"#,
+    let foreign_note = entries(
+        r#"{"seq":0,"at":0,"unit":"u","try":1,"note":{"kind":"run_ended","outcome":"done"}}"#,
     );
     let cases = [
         (wrong_base, "sent a patch for another base"),
         (foreign_note, "sent a note that an agent cannot cause"),
+        (entries(r#"{"no":"entry"}"#), "sent an invalid entry"),
         (
-            part(0, r#"{"entries":[{"no":"entry"}]}"#),
-            "sent an invalid entry",
-        ),
-        (
-            part(0, r#"{"result_piece":{"file":"patch","data":"%%%%"}}"#),
+            part(r#"{"result_piece":{"file":"patch","data":"%%%%"}}"#),
             "sent a file that is not Base64",
         ),
     ];
@@ -587,7 +586,7 @@ fn forged_results_are_refused() {
 fn parts_of_an_old_lease_have_no_effect() {
     let place = project();
     let claude = claude_of(&place, "ann", "script.toml");
-    let old = r#"printf '{"attempt":{"lease":{"unit":"docs-crates","attempt":1,"fence":99},"number":0,"part":{"ended":{"ended":{"verdict":{"outcome":"succeeded","stop":"natural","cause":"completed","reason":"old"}},"patch":null,"warning":null}}}}\n'; exit 0"#;
+    let old = r#"printf '{"attempt":{"lease":{"unit":"docs-crates","attempt":1,"fence":99},"part":{"ended":{"ended":{"verdict":{"outcome":"succeeded","stop":"natural","cause":"completed","reason":"old"}},"patch":null,"warning":null}}}}\n'; exit 0"#;
     let worker = false_worker(&place, VERSION, old);
     let mut command = run_command(&place, &["--worker", &worker, "--concurrency", "1"]);
     command.arg("--claude-bin").arg(&claude);
@@ -750,7 +749,7 @@ fn silent_worker_does_not_survive_a_stop() {
     let worker = false_worker(
         &place,
         VERSION,
-        "while sleep 1; do printf '%s\\n' '\"heartbeat\"'; done",
+        "while sleep 1; do printf '%s\\n' '{\"heartbeat\":{\"others\":0,\"runs\":1}}'; done",
     );
     let running = place.start(run_command(&place, &["--worker", &worker]));
     wait_for_lines(&place, 4);
@@ -773,7 +772,7 @@ fn ban_stops_all_workers_of_the_machine() {
         claude_of(&place, "hangs", "hangs.toml"),
         claude_of(&place, "works", "script.toml"),
     );
-    let forging = false_worker(&place, VERSION, &part(0, r#"{"entries":[{"no":"entry"}]}"#));
+    let forging = false_worker(&place, VERSION, &entries(r#"{"no":"entry"}"#));
     let hanging = worker(&place, "false", &hangs, 1);
     let mut command = run_command(
         &place,
@@ -817,7 +816,7 @@ fn run_without_a_usable_worker_ends() {
     };
     let output = place.ran(run_command(&place, &["orchard", "--worker", &worker]));
     assert_ended_without_workers(&place, &output, "ingest.allow_paths");
-    let forging = false_worker(&place, VERSION, &part(0, r#"{"entries":[{"no":"entry"}]}"#));
+    let forging = false_worker(&place, VERSION, &entries(r#"{"no":"entry"}"#));
     fs::remove_dir_all(place.path(".ktx/ingestdeck/runs")).unwrap();
     fs::remove_file(place.path("x.db")).unwrap();
     git(

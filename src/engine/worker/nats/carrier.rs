@@ -49,7 +49,9 @@ impl Outlet {
             let mut is_known = false;
             loop {
                 let storing = async {
-                    let stored = self.jetstream.publish(self.subject.clone(), piece.clone().into());
+                    let stored = self
+                        .jetstream
+                        .publish(self.subject.clone(), piece.clone().into());
                     stored.await?.await
                 };
                 let problem = match timeout(STORE_TIMEOUT, storing).await {
@@ -266,10 +268,12 @@ mod tests {
 
     /// The numbers and the texts that an inlet takes.
     fn taken(inlet: &mut Inlet<()>, pieces: &[Vec<u8>]) -> Vec<String> {
-        let messages = pieces.iter().filter_map(|piece| match inlet.add(piece, ()) {
-            PieceArrival::Complete { message, .. } => Some(message),
-            _ => None,
-        });
+        let messages = pieces
+            .iter()
+            .filter_map(|piece| match inlet.add(piece, ()) {
+                PieceArrival::Complete { message, .. } => Some(message),
+                _ => None,
+            });
         messages.collect()
     }
 

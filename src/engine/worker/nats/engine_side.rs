@@ -265,10 +265,20 @@ impl EngineListener {
             return;
         }
         if !self.links.contains_key(&link) {
+            // A worker that was started again has lost its attempts.
+            let is_earlier = |of: &LinkId| of.worker == link.worker && of.run == link.run;
+            let earlier = self
+                .links
+                .extract_if(|of, _| is_earlier(of))
+                .map(|(of, _)| of);
+            self.over.extend(earlier);
             // Its consumers must exist before it is welcome.
             let adding = timeout(REQUEST_TIMEOUT, self.streams.add_worker(&link.worker)).await;
             if let Ok(Err(error)) = adding {
-                let text = format!("cannot create the consumers of worker {}: {error}", link.worker);
+                let text = format!(
+                    "cannot create the consumers of worker {}: {error}",
+                    link.worker
+                );
                 if self.refusals.insert(text.clone()) {
                     self.host.pool.warn(Severity::Warning, text);
                 }
@@ -321,7 +331,8 @@ impl EngineListener {
             let _ = timeout(LAST_MESSAGES, sending).await;
             (id, end)
         });
-        self.links.insert(link, ConnectedWorker { pieces, messages });
+        self.links
+            .insert(link, ConnectedWorker { pieces, messages });
         outgoing
     }
 
@@ -344,8 +355,11 @@ impl EngineListener {
             return Ok(());
         }
         let file = prior.file;
-        let reading = caught_panics::spawn_blocking_caught(move || prior_attempts::unfinished(file, records));
-        let unfinished = reading.await.map_err(|error| Problem::new(error.to_string()))?;
+        let reading =
+            caught_panics::spawn_blocking_caught(move || prior_attempts::unfinished(file, records));
+        let unfinished = reading
+            .await
+            .map_err(|error| Problem::new(error.to_string()))?;
         let unfinished = unfinished
             .map_err(|error| Problem::new(format!("cannot read the tape of run {run}: {error}")))?;
         let mut links: HashMap<LinkId, Vec<(LeaseRecord, AdoptedAttempt)>> = HashMap::new();
@@ -386,7 +400,10 @@ impl EngineListener {
         for (record, adopted) in attempts {
             self.read_run(record.run);
             // The next run finds the attempt under this one, where it is the first for its unit.
-            let record = LeaseRecord { attempt: 1, ..record };
+            let record = LeaseRecord {
+                attempt: 1,
+                ..record
+            };
             self.streams.keep_lease(&own, &record).await;
             leases.push((record.lease, adopted));
         }

@@ -305,7 +305,10 @@ impl PoolStreams {
         let mut records = Vec::new();
         while let Some(key) = keys.next().await {
             let key = key.map_err(|error| failed(&error))?;
-            if !key.strip_prefix(run).is_some_and(|rest| rest.starts_with('.')) {
+            if !key
+                .strip_prefix(run)
+                .is_some_and(|rest| rest.starts_with('.'))
+            {
                 continue;
             }
             let value = self.leases.get(key).await;

@@ -194,7 +194,10 @@ impl WorkerServer {
         leave: watch::Receiver<LeaveRequest>,
     ) -> ServiceEnd {
         let (outgoing, to_engine) = mpsc::unbounded_channel();
-        let storing = tokio::spawn(self.clone().store_messages(link.clone(), to_engine, messages));
+        let storing = tokio::spawn(
+            self.clone()
+                .store_messages(link.clone(), to_engine, messages),
+        );
         let connection = EngineLink {
             incoming,
             outgoing,
@@ -228,7 +231,10 @@ impl WorkerServer {
                 }
                 // The server has the files.
                 WorkerMessage::WantFiles { digests } => {
-                    fetching.spawn(self.clone().fetch_files(digests.clone(), to_service.clone()));
+                    fetching.spawn(
+                        self.clone()
+                            .fetch_files(digests.clone(), to_service.clone()),
+                    );
                 }
                 _ => {
                     if let Ok(bytes) = serde_json::to_vec(&message) {
@@ -308,7 +314,10 @@ async fn pull_requests(server: WorkerServer, worker: String) {
     let mut inlets: HashMap<LinkId, Inlet<()>> = HashMap::new();
     loop {
         let consumer = consumer(&server, &PoolNames::down_consumer(&worker)).await;
-        let messages = consumer.stream().heartbeat(PULL_WAIT / 4).expires(PULL_WAIT);
+        let messages = consumer
+            .stream()
+            .heartbeat(PULL_WAIT / 4)
+            .expires(PULL_WAIT);
         let Ok(mut messages) = messages.messages().await else {
             tokio::time::sleep(RETRY_PAUSE).await;
             continue;
@@ -321,11 +330,7 @@ async fn pull_requests(server: WorkerServer, worker: String) {
 }
 
 /// Receives orders, each with a slot.
-async fn pull_orders(
-    server: WorkerServer,
-    worker: String,
-    slots: Arc<tokio::sync::Semaphore>,
-) {
+async fn pull_orders(server: WorkerServer, worker: String, slots: Arc<tokio::sync::Semaphore>) {
     let mut inlets: HashMap<LinkId, Inlet<()>> = HashMap::new();
     loop {
         let consumer = consumer(&server, &PoolNames::order_consumer(&worker)).await;
