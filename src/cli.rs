@@ -69,6 +69,7 @@ mod texts;
 pub(crate) mod watch;
 mod why;
 mod worker;
+mod worker_keys;
 
 use std::process::ExitCode;
 

@@ -18,7 +18,9 @@ pub(crate) use self::index::{
 };
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::scan::ScanArgs;
-pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};
+pub(crate) use self::worker::{
+    DoctorArgs, NatsArgs, WorkerArgs, WorkerCommand, WorkerGcArgs, WorkerKeysArgs,
+};
 use crate::guide::PAGES;
 pub(crate) use ingestdeck_bench::BenchArgs;
 use ingestdeck_core::config::time_limit::TimeLimitSetting;

@@ -8,10 +8,10 @@ use tokio::{
 };
 
 use super::{
-    args::{GlobalArgs, WorkerArgs},
+    args::{GlobalArgs, WorkerArgs, WorkerCommand},
     doctor,
     exit::{self, CliError, Exit},
-    launch, playback_output, project, settings,
+    launch, playback_output, project, settings, worker_keys,
 };
 use ingestdeck_agent::{Agent, process, session_lock::SessionLocks};
 use ingestdeck_core::{diagnostic::Problem, text::pluralize};
@@ -33,6 +33,11 @@ use ingestdeck_os::user_dirs::UserDirs;
 /// # Errors
 /// If Claude Code cannot be used here, the engine refuses the worker, or the connection is lost.
 pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, CliError> {
+    match &args.command {
+        Some(WorkerCommand::Keys(args)) => return worker_keys::keys(args),
+        Some(WorkerCommand::Gc(args)) => return worker_keys::gc(args),
+        None => {}
+    }
     args.nats.warning().iter().for_each(exit::print_warning);
     let config = settings::load(global)?;
     let claude = launch::find_claude(global)?;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use ingestdeck_core::{
     config::value::{self, DURATION_SYNTAX},
@@ -16,6 +16,8 @@ use ingestdeck_engine::worker::{
 /// Arguments of `worker`, on any machine. It serves where a run uses workers.
 #[derive(Clone, Debug, Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     mut_arg("address", |arg| arg.help("Serve the runs that use this NATS server: nats://HOST:PORT, or tls://HOST:PORT")),
     mut_arg("insecure", |arg| arg.help("Serve at the NATS server even if it requires no login").long_help(
         "Serve at the NATS server even if it requires no login\n\nEach client of such a server can read prompts and files, \
@@ -23,6 +25,9 @@ use ingestdeck_engine::worker::{
     ))
 )]
 pub(crate) struct WorkerArgs {
+    /// What to do instead of serving runs.
+    #[command(subcommand)]
+    pub command: Option<WorkerCommand>,
     /// Serve one run over stdin and stdout, as `run --worker ssh://…` does through ssh
     #[arg(long, required_unless_present = "address")]
     pub stdio: bool,
@@ -41,6 +46,39 @@ pub(crate) struct WorkerArgs {
     /// Name of the account whose usage limits apply [default: as Claude Code reports it]
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
+}
+
+/// Subcommands of `worker`, for whoever runs the NATS server.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum WorkerCommand {
+    /// Write logins for an engine and for workers, and the configuration of a NATS server that knows them
+    Keys(WorkerKeysArgs),
+    /// Delete what runs that are over have left at the NATS server; it expires by itself after a week
+    Gc(WorkerGcArgs),
+}
+
+/// Arguments of `worker keys`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkerKeysArgs {
+    /// Directory for the files
+    pub dir: PathBuf,
+    /// Names of workers to add; logins that exist are kept
+    #[arg(value_name = "NAME")]
+    pub workers: Vec<SubjectName>,
+    /// The pool of workers at the NATS server
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub pool: SubjectName,
+}
+
+/// Arguments of `worker gc`.
+#[derive(Clone, Debug, Args)]
+#[command(mut_arg("address", |arg| arg.help("The NATS server: nats://HOST:PORT, or tls://HOST:PORT")))]
+pub(crate) struct WorkerGcArgs {
+    #[command(flatten)]
+    pub nats: NatsArgs,
+    /// Keep what is younger: a run that was killed can still be resumed with it
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = grace)]
+    pub older_than: Duration,
 }
 
 fn grace(text: &str) -> Result<Duration, String> {

@@ -10,7 +10,9 @@
 
 mod carrier;
 mod engine_side;
+mod garbage;
 mod pool_streams;
+pub mod pool_users;
 mod worker_side;
 
 use std::{
@@ -26,6 +28,7 @@ use idna_adapter as _;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    garbage::DeletedGarbage,
     pool_streams::SubjectName,
     worker_side::{PoolMember, serve_runs},
 };

@@ -415,6 +415,221 @@ fn hostile_messages_change_nothing() {
     );
 }
 
+/// Writes keys for an engine and two workers, and starts a server that knows them. Returns the directory of the keys.
+fn server_with_keys(place: &TestDir) -> (NatsTestServer, PathBuf) {
+    let keys = place.temporary().parent().unwrap().join("keys");
+    let made = place.run(&["worker", "keys", keys.to_str().unwrap(), "first", "second"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let server = NatsTestServer::start(place, "include \"keys/users.conf\"");
+    (server, keys)
+}
+
+/// A worker of the pool with its own key.
+fn worker_with_key(
+    place: &TestDir,
+    (server, keys): &(NatsTestServer, PathBuf),
+    name: &str,
+    claude: &std::path::Path,
+) -> RunningCommand {
+    let key = keys.join(format!("{name}.nk"));
+    let mut command = place.command(&["worker", "--nats", &server.url(), "--name", name]);
+    command.arg("--nats-nkey").arg(key);
+    command.arg("--claude-bin").arg(claude);
+    let mut running = place.start(command);
+    running.wait_for("stderr", "waiting for runs");
+    running
+}
+
+fn run_with_key(place: &TestDir, (server, keys): &(NatsTestServer, PathBuf)) -> Command {
+    let key = keys.join("engine.nk");
+    run_command(
+        place,
+        &[
+            "--nats",
+            &server.url(),
+            "--nats-nkey",
+            key.to_str().unwrap(),
+        ],
+    )
+}
+
+/// What a client with the key of a worker may not do: act as another worker or as an engine, listen to them, or change
+/// what the server keeps.
+fn forbidden(run: &str) -> [Vec<String>; 2] {
+    let publish = [
+        "ingestdeck.default.runs".to_owned(),
+        format!("ingestdeck.default.up.first.{run}.link"),
+        format!("ingestdeck.default.hello.first.{run}.link"),
+        format!("ingestdeck.default.order.first.{run}.link"),
+        format!("ingestdeck.default.order.second.{run}.link"),
+        format!("ingestdeck.default.down.first.{run}.link"),
+        format!("ingestdeck.default.down.second.{run}.link"),
+        "$JS.API.STREAM.CREATE.mine".to_owned(),
+        "$JS.API.STREAM.UPDATE.ingestdeck_default_orders".to_owned(),
+        "$JS.API.STREAM.DELETE.ingestdeck_default_entries".to_owned(),
+        "$JS.API.STREAM.PURGE.ingestdeck_default_orders".to_owned(),
+        "$JS.API.STREAM.MSG.GET.ingestdeck_default_orders".to_owned(),
+        "$JS.API.STREAM.MSG.DELETE.ingestdeck_default_orders".to_owned(),
+        "$JS.API.DIRECT.GET.ingestdeck_default_entries".to_owned(),
+        "$JS.API.DIRECT.GET.KV_ingestdeck_default_leases".to_owned(),
+        "$JS.API.CONSUMER.CREATE.ingestdeck_default_orders".to_owned(),
+        "$JS.API.CONSUMER.CREATE.ingestdeck_default_orders.order_second".to_owned(),
+        "$JS.API.CONSUMER.DURABLE.CREATE.ingestdeck_default_orders.order_second".to_owned(),
+        "$JS.API.CONSUMER.DELETE.ingestdeck_default_orders.order_first".to_owned(),
+        "$JS.API.CONSUMER.MSG.NEXT.ingestdeck_default_orders.order_first".to_owned(),
+        "$JS.API.CONSUMER.MSG.NEXT.ingestdeck_default_orders.down_first".to_owned(),
+        "$JS.ACK.ingestdeck_default_orders.order_first.1.1.1.1.0".to_owned(),
+        format!("$JS.ACK.ingestdeck_default_entries.run_{run}.1.1.1.1.0"),
+        format!("$KV.ingestdeck_default_leases.{run}.x"),
+        "$O.ingestdeck_default_files.M.x".to_owned(),
+        "$O.ingestdeck_default_files.C.x".to_owned(),
+    ];
+    let subscribe = [
+        "ingestdeck.>",
+        "ingestdeck.default.up.>",
+        "_INBOX.>",
+        "_INBOX_first.>",
+        "_INBOX_engine.>",
+        "$JS.API.>",
+        "$KV.>",
+        "$O.>",
+        "$SYS.>",
+        ">",
+    ];
+    [publish.into(), subscribe.map(str::to_owned).into()]
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn key_of_a_worker_is_for_that_worker_only() {
+    let place = project_with_slow_units(1_500);
+    let claude = claude_of(&place, "ann", "script.toml");
+    let pool = server_with_keys(&place);
+    let _worker = worker_with_key(&place, &pool, "first", &claude);
+    let running = place.start(run_with_key(&place, &pool));
+    wait_for_lines(&place, 12);
+    let tape = tape(&place.path(""));
+    let run = tape
+        .parent()
+        .unwrap()
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap();
+    let [publish, subscribe] = forbidden(run);
+    let tried = publish.len() + subscribe.len();
+    let (url, seed) = (
+        pool.0.url(),
+        fs::read_to_string(pool.1.join("second.nk")).unwrap(),
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let refused = runtime.block_on(async {
+        let (refused, mut refusals) = tokio::sync::mpsc::unbounded_channel();
+        let options = async_nats::ConnectOptions::with_nkey(seed.trim().to_owned());
+        let options = options.event_callback(move |event| {
+            let refused = refused.clone();
+            async move {
+                if event
+                    .to_string()
+                    .to_lowercase()
+                    .contains("permissions violation")
+                {
+                    refused.send(event.to_string()).unwrap();
+                }
+            }
+        });
+        let client = options.connect(url).await.unwrap();
+        for subject in publish {
+            client.publish(subject, "{}".into()).await.unwrap();
+        }
+        let mut subscriptions = Vec::new();
+        for subject in subscribe {
+            subscriptions.push(client.subscribe(subject).await.unwrap());
+        }
+        client.flush().await.unwrap();
+        let mut all = HashSet::new();
+        let counting = async {
+            while all.len() < tried {
+                all.insert(refusals.recv().await.unwrap());
+            }
+        };
+        let counted = tokio::time::timeout(DEADLINE, counting).await;
+        assert!(counted.is_ok(), "{} of {tried}: {all:#?}", all.len());
+        all.len()
+    });
+    assert_eq!(refused, tried);
+    assert_complete(&place, &running.end());
+    assert_eq!(
+        notes(&place, "attempt_started").len(),
+        UNITS.len(),
+        "no attempt is repeated"
+    );
+}
+
+/// A worker with the key of another one, or without any, joins nothing.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn worker_needs_the_key_of_its_name() {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let pool = server_with_keys(&place);
+    let refused = place.run(&[
+        "worker",
+        "--nats",
+        &pool.0.url(),
+        "--claude-bin",
+        claude.to_str().unwrap(),
+    ]);
+    assert_eq!(refused.code, Some(96), "{refused:?}");
+    let mut command = place.command(&["worker", "--nats", &pool.0.url(), "--name", "first"]);
+    command.arg("--nats-nkey").arg(pool.1.join("second.nk"));
+    command.arg("--claude-bin").arg(&claude);
+    let _false_name = place.start(command);
+    let _second = worker_with_key(&place, &pool, "second", &claude);
+    assert_complete(&place, &place.ran(run_with_key(&place, &pool)));
+    assert_eq!(notes(&place, "worker_joined").len(), 1);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn garbage_of_runs_that_are_over_is_deleted() {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let pool = server_with_keys(&place);
+    let _worker = worker_with_key(&place, &pool, "first", &claude);
+    let running = place.start(run_with_key(&place, &pool));
+    wait_for_lines(&place, 20);
+    running.signal(Signal::SIGKILL);
+    running.end();
+    let key = pool.1.join("engine.nk");
+    let clean = |age: &str| {
+        let cleaned = place.run(&[
+            "worker",
+            "gc",
+            "--nats",
+            &pool.0.url(),
+            "--nats-nkey",
+            key.to_str().unwrap(),
+            "--older-than",
+            age,
+        ]);
+        assert_eq!(cleaned.code, Some(0), "{cleaned:?}");
+        cleaned.stdout
+    };
+    assert!(
+        clean("1h").contains("deleted 0 messages, 0 leases and 0 files"),
+        "what is young stays"
+    );
+    let cleaned = clean("1s");
+    assert!(
+        !cleaned.contains("0 leases") && !cleaned.contains("0 files"),
+        "{cleaned}"
+    );
+}
+
 #[test]
 #[ignore = "needs INGESTDECK_TEST_NATS"]
 fn logins_and_limits_of_the_server_are_checked() {
