@@ -19,7 +19,7 @@ pub(crate) use self::index::{
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::scan::ScanArgs;
 pub(crate) use self::worker::{
-    DoctorArgs, NatsArgs, WorkerArgs, WorkerCommand, WorkerGcArgs, WorkerKeysArgs,
+    DoctorArgs, NatsArgs, PoolCommand, WorkerArgs, WorkerGcArgs, WorkerKeysArgs,
 };
 use crate::guide::PAGES;
 pub(crate) use ingestdeck_bench::BenchArgs;

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    args::{GlobalArgs, WorkerArgs, WorkerCommand},
+    args::{GlobalArgs, PoolCommand, WorkerArgs},
     doctor,
     exit::{self, CliError, Exit},
     launch, playback_output, project, settings, worker_keys,
@@ -34,8 +34,8 @@ use ingestdeck_os::user_dirs::UserDirs;
 /// If Claude Code cannot be used here, the engine refuses the worker, or the connection is lost.
 pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, CliError> {
     match &args.command {
-        Some(WorkerCommand::Keys(args)) => return worker_keys::keys(args),
-        Some(WorkerCommand::Gc(args)) => return worker_keys::gc(args),
+        Some(PoolCommand::Keys(args)) => return worker_keys::keys(args),
+        Some(PoolCommand::Gc(args)) => return worker_keys::gc(args),
         None => {}
     }
     args.nats.warning().iter().for_each(exit::print_warning);

@@ -52,7 +52,7 @@ pub fn pack(repository: &Repository, commit: &CommitId) -> Result<(CommitId, Vec
     )?;
     let tree = git.run_with_input(&["mktree", "-z"], &tree)?;
     let tree = String::from_utf8_lossy(&tree).trim_end().to_owned();
-    // The same for the same files, whoever packs them and when.
+    // The same for the same files, on any machine and at any time.
     let packed = format!(
         "tree {tree}\nauthor ingestdeck <ingestdeck> 0 +0000\ncommitter ingestdeck <ingestdeck> 0 +0000\n\nbase\n"
     );

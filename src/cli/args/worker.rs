@@ -27,7 +27,7 @@ use ingestdeck_engine::worker::{
 pub(crate) struct WorkerArgs {
     /// What to do instead of serving runs.
     #[command(subcommand)]
-    pub command: Option<WorkerCommand>,
+    pub command: Option<PoolCommand>,
     /// Serve one run over stdin and stdout, as `run --worker ssh://…` does through ssh
     #[arg(long, required_unless_present = "address")]
     pub stdio: bool,
@@ -48,9 +48,9 @@ pub(crate) struct WorkerArgs {
     pub account: Option<String>,
 }
 
-/// Subcommands of `worker`, for whoever runs the NATS server.
+/// Subcommands of `worker`, for the administrator of the NATS server.
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum WorkerCommand {
+pub(crate) enum PoolCommand {
     /// Write logins for an engine and for workers, and the configuration of a NATS server that knows them
     Keys(WorkerKeysArgs),
     /// Delete what runs that are over have left at the NATS server; it expires by itself after a week

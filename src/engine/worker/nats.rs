@@ -32,6 +32,7 @@ pub use self::{
     pool_streams::SubjectName,
     worker_side::{PoolMember, serve_runs},
 };
+use super::protocol::WorkerLoad;
 use ingestdeck_core::{diagnostic::Problem, tape::RunId, text};
 
 /// How long a connection to the server may take.
@@ -53,6 +54,14 @@ pub struct NatsServer {
     pub allows_open: bool,
     /// The pool of workers on the server.
     pub pool: SubjectName,
+}
+
+/// What engines hear of a worker, every few seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Hello {
+    load: WorkerLoad,
+    /// When the process began, in milliseconds since 1970.
+    since: i64,
 }
 
 /// What workers hear of a run, every few seconds.

@@ -68,7 +68,7 @@ pub struct WorkerSetup {
 pub struct WorkerSlots {
     pub(super) free: Arc<Semaphore>,
     count: u32,
-    /// Number of runs.
+    /// Number of runs that are served.
     pub(super) runs: AtomicU32,
 }
 

@@ -188,7 +188,7 @@ fn units_of_a_killed_worker_run_elsewhere() {
     );
 }
 
-/// A project of which two units are ready at once, and two take a while.
+/// A project of which two units end soon, and two take a while.
 fn project_with_slow_units(wait_ms: u32) -> TestDir {
     let place = project();
     let script = fs::read_to_string(place.path("script.toml")).unwrap();
@@ -277,7 +277,7 @@ fn assert_collected(place: &TestDir, tapes: &[String; 2], resumed: &CommandOutpu
     collected.retain(|_, events| !events.iter().any(|event| event.contains("\"reused\"")));
     assert!(
         collected.keys().eq(slow),
-        "only these go on: {collected:#?}"
+        "only these continue: {collected:#?}"
     );
     for unit in slow {
         assert_eq!(collected[unit], events[unit], "{unit}");
@@ -567,6 +567,23 @@ fn key_of_a_worker_is_for_that_worker_only() {
         UNITS.len(),
         "no attempt is repeated"
     );
+}
+
+/// Two processes with one name would take the orders of each other.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn second_worker_with_a_name_gives_way() {
+    let place = project_with_slow_units(1_500);
+    let claude = claude_of(&place, "ann", "script.toml");
+    let pool = server_with_keys(&place);
+    let _first = worker_with_key(&place, &pool, "first", &claude);
+    let running = place.start(run_with_key(&place, &pool));
+    wait_for_lines(&place, 20);
+    let second = worker_with_key(&place, &pool, "first", &claude).end();
+    assert_eq!(second.code, Some(96), "{second:?}");
+    assert!(second.stderr.contains("another worker with the name first"));
+    assert_complete(&place, &running.end());
+    assert_eq!(notes(&place, "attempt_started").len(), UNITS.len());
 }
 
 /// A worker with the key of another one, or without any, joins nothing.

@@ -241,7 +241,7 @@ mod tests {
 
     /// What a server does with a stored piece.
     #[derive(Clone, Copy, Debug)]
-    enum Delivery {
+    enum PieceFate {
         Once,
         /// The sender got no confirmation and stored it again.
         Twice,
@@ -249,11 +249,11 @@ mod tests {
         Again(usize),
     }
 
-    fn delivery() -> impl Strategy<Value = Delivery> {
+    fn delivery() -> impl Strategy<Value = PieceFate> {
         prop_oneof![
-            4 => Just(Delivery::Once),
-            1 => Just(Delivery::Twice),
-            1 => (1..12_usize).prop_map(Delivery::Again),
+            4 => Just(PieceFate::Once),
+            1 => Just(PieceFate::Twice),
+            1 => (1..12_usize).prop_map(PieceFate::Again),
         ]
     }
 
@@ -290,9 +290,9 @@ mod tests {
             for (at, piece) in pieces.iter().enumerate() {
                 delivered.push(piece.clone());
                 match deliveries[at % deliveries.len()] {
-                    Delivery::Once => {}
-                    Delivery::Twice => delivered.push(piece.clone()),
-                    Delivery::Again(count) => delivered.extend(pieces[at.saturating_sub(count)..=at].iter().cloned()),
+                    PieceFate::Once => {}
+                    PieceFate::Twice => delivered.push(piece.clone()),
+                    PieceFate::Again(count) => delivered.extend(pieces[at.saturating_sub(count)..=at].iter().cloned()),
                 }
             }
             // What could not be used is delivered once more.

@@ -11,7 +11,7 @@ use async_nats::{
     connection::State,
     jetstream::{self, message::Acker},
 };
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use futures_util::{StreamExt as _, stream::FuturesOrdered};
 use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    Announcement, NatsServer,
+    Announcement, Hello, NatsServer,
     carrier::{Inlet, Outlet, PieceArrival},
     pool_streams::{LinkId, PoolNames, PoolStreams},
 };
@@ -31,7 +31,7 @@ use crate::worker::{
     prior_attempts::{self, AdoptedAttempt, LeaseRecord, PriorTape},
     protocol::{
         AttemptLease, AttemptShipment, Delivery, EngineMessage, EnginePart, PROTOCOL_VERSION,
-        WorkerLoad, WorkerMessage,
+        WorkerMessage,
     },
 };
 use ingestdeck_agent::caught_panics;
@@ -125,7 +125,7 @@ struct EngineListener {
 }
 
 struct ConnectedWorker {
-    pieces: mpsc::UnboundedSender<StoredPiece>,
+    pieces: mpsc::Sender<StoredPiece>,
     messages: mpsc::Sender<Delivery<WorkerMessage>>,
 }
 
@@ -236,8 +236,8 @@ impl EngineListener {
     /// Takes the heartbeat of a worker.
     fn hear(&self, subject: &str, payload: &[u8]) {
         let worker = LinkId::of_subject(subject).and_then(|link| self.links.get(&link));
-        let load = serde_json::from_slice::<WorkerLoad>(payload).ok();
-        if let Some((worker, load)) = worker.zip(load) {
+        let load = serde_json::from_slice::<Hello>(payload).ok();
+        if let Some((worker, Hello { load, .. })) = worker.zip(load) {
             // The next heartbeat follows soon.
             let _ = worker
                 .messages
@@ -257,9 +257,9 @@ impl EngineListener {
         let link = piece.link.clone();
         if self.over.contains(&link) || link.run != self.host.terms.run.to_string() {
             if let Some(worker) = self.links.get(&link) {
-                let _ = worker.pieces.send(piece);
+                let _ = worker.pieces.send(piece).await;
             } else {
-                // Nobody has a use for it.
+                // No attempt has a use for it.
                 confirm(piece.confirmation).await;
             }
             return;
@@ -289,7 +289,8 @@ impl EngineListener {
             });
         }
         if let Some(worker) = self.links.get(&link) {
-            let _ = worker.pieces.send(piece);
+            // A worker that sends more than the engine can record waits.
+            let _ = worker.pieces.send(piece).await;
         }
     }
 
@@ -305,7 +306,7 @@ impl EngineListener {
     {
         let (messages, incoming) = mpsc::channel(QUEUE_CAPACITY);
         let (outgoing, to_worker) = mpsc::channel(QUEUE_CAPACITY);
-        let (pieces, arriving) = mpsc::unbounded_channel();
+        let (pieces, arriving) = mpsc::channel(QUEUE_CAPACITY);
         let connection = WorkerConnection {
             name: None,
             incoming,
@@ -464,11 +465,12 @@ async fn read_run(streams: Arc<PoolStreams>, run: RunId, pieces: mpsc::Sender<St
 
 /// Joins the pieces of a worker to messages, and confirms them once they are handled.
 async fn join_pieces(
-    mut pieces: mpsc::UnboundedReceiver<StoredPiece>,
+    mut pieces: mpsc::Receiver<StoredPiece>,
     mut inlet: Inlet<Acker>,
     messages: mpsc::Sender<Delivery<WorkerMessage>>,
 ) {
-    let mut handling = FuturesUnordered::new();
+    // Confirmed in order: a run that continues this one finds no gap.
+    let mut handling = FuturesOrdered::new();
     let mut in_work = HashSet::new();
     loop {
         tokio::select! {
@@ -480,7 +482,7 @@ async fn join_pieces(
                     PieceArrival::Complete { number, message, confirmations } => {
                         let (handled, is_handled) = oneshot::channel::<()>();
                         in_work.insert(number);
-                        handling.push(async move {
+                        handling.push_back(async move {
                             // It is dropped, whatever became of the message.
                             let _ = is_handled.await;
                             (number, confirmations)

@@ -26,7 +26,7 @@ const MAX_ORDER_STREAM_BYTES: i64 = 512 << 20;
 /// How long a message may be unconfirmed before it is delivered again.
 const ACK_WAIT: Duration = Duration::from_secs(30);
 /// Most messages that a receiver has not confirmed.
-const MAX_ACK_PENDING: i64 = 1_000;
+const MAX_ACK_PENDING: i64 = 20_000;
 /// How long one request to the server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest name of a pool or a worker.
@@ -114,7 +114,7 @@ impl PoolNames {
         format!("ingestdeck.{}.runs", self.0)
     }
 
-    /// Starts of attempts.
+    /// Starts of attempts, for one connection.
     pub(super) fn order(&self, link: &LinkId) -> String {
         format!("ingestdeck.{}.order.{link}", self.0)
     }
@@ -132,6 +132,11 @@ impl PoolNames {
     /// Heartbeats of a worker.
     pub(super) fn hello(&self, link: &LinkId) -> String {
         format!("ingestdeck.{}.hello.{link}", self.0)
+    }
+
+    /// The heartbeats of a worker.
+    pub(super) fn hellos_of(&self, worker: &str) -> String {
+        format!("ingestdeck.{}.hello.{worker}.>", self.0)
     }
 
     /// The heartbeats of all workers.
@@ -281,7 +286,7 @@ impl PoolStreams {
         Ok(())
     }
 
-    /// A new consumer of everything that the workers of a run have stored and nobody has confirmed.
+    /// A new consumer of everything that the workers of a run have stored and no engine has confirmed.
     pub(super) async fn run_consumer(
         &self,
         run: &RunId,

@@ -19,7 +19,7 @@ pub const ENGINE: &str = "engine";
 pub struct PoolUser {
     /// [`ENGINE`], or the name of a worker.
     pub name: SubjectName,
-    /// The public key.
+    /// The public key of its login.
     pub key: String,
 }
 
@@ -49,7 +49,7 @@ pub fn public_key(seed: &str) -> Result<String, Problem> {
 pub fn server_users(pool: &SubjectName, users: &[PoolUser]) -> String {
     let names = PoolNames(pool.clone());
     let mut text = format!(
-        "# Users of the pool `{pool}`, written by `ingestdeck worker keys`; the files beside this one are their logins.\n\
+        "# Users of the pool `{pool}`, written by `ingestdeck worker keys`; the `.nk` files are their logins.\n\
          authorization {{\n  users: [\n"
     );
     for user in users {
@@ -138,5 +138,12 @@ fn worker_permissions(names: &PoolNames, worker: &str) -> (Vec<String>, Vec<Stri
             format!("$JS.ACK.{orders}.{consumer}.>"),
         ]);
     }
-    (publish, vec![format!("_INBOX_{worker}.>"), names.runs()])
+    (
+        publish,
+        vec![
+            format!("_INBOX_{worker}.>"),
+            names.runs(),
+            names.hellos_of(worker),
+        ],
+    )
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_nats::{
-    Client,
+    Client, SubscribeError,
     jetstream::{self, consumer::PullConsumer},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -19,18 +19,18 @@ use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, watch},
     task::JoinSet,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 use uuid::Uuid;
 
 use super::{
-    Announcement, SubjectName,
+    Announcement, Hello, SubjectName,
     carrier::{Inlet, Outlet, PieceArrival},
     pool_streams::{self, LinkId, PoolNames},
 };
 use crate::worker::{
     connection::PROGRAM_VERSION,
-    protocol::{CHUNK_BYTES, Delivery, EngineMessage, PROTOCOL_VERSION, WorkerMessage},
+    protocol::{CHUNK_BYTES, Delivery, EngineMessage, PROTOCOL_VERSION, WorkerLoad, WorkerMessage},
     service::{self, EngineLink, LeaveRequest, ServiceEnd, WorkerSetup},
 };
 use ingestdeck_core::{diagnostic::Problem, tape::RunId};
@@ -43,6 +43,8 @@ const PULL_WAIT: Duration = Duration::from_secs(20);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the results of a worker that ends may take to be stored.
 const LAST_RESULTS: Duration = Duration::from_secs(60);
+/// How long another process with the same name may take to answer.
+const NAMESAKE_PATIENCE: Duration = Duration::from_millis(500);
 /// How often a file is looked for: an engine may be about to store it.
 const FILE_TRIES: u32 = 10;
 /// Capacity of the queues of messages.
@@ -58,7 +60,7 @@ pub struct PoolMember {
     /// The name by which the server knows it.
     pub name: SubjectName,
     pub pool: SubjectName,
-    /// How long its agents go on without their engine.
+    /// How long its agents work without their engine.
     pub grace: Duration,
 }
 
@@ -77,13 +79,38 @@ pub async fn serve_runs(
         jetstream: jetstream::new(client.clone()),
         names: PoolNames(member.pool.clone()),
         links: Links::default(),
+        since: jiff::Timestamp::now().as_millisecond(),
     };
-    let listening = client.subscribe(server.names.runs()).await;
-    let mut announcements = listening.map_err(|error| {
+    let refused = |error: SubscribeError| {
         Problem::new(format!(
             "the NATS server does not let this worker listen: {error}"
         ))
-    })?;
+    };
+    let listening = client.subscribe(server.names.runs()).await;
+    let mut announcements = listening.map_err(refused)?;
+    let own = server.names.hellos_of(member.name.as_str());
+    let mut namesakes = client.subscribe(own).await.map_err(refused)?;
+    let link = LinkId {
+        worker: member.name.to_string(),
+        run: "none".to_owned(),
+        link: "none".to_owned(),
+    };
+    // An earlier process with this name answers.
+    let (hello, load) = (server.names.hello(&link), WorkerLoad::default());
+    let greeting = Hello {
+        load,
+        since: server.since,
+    };
+    let greeting = serde_json::to_vec(&greeting).unwrap_or_default();
+    let greet = async || {
+        // Another one follows with the heartbeats.
+        let _ = client.publish(hello.clone(), greeting.clone().into()).await;
+    };
+    greet().await;
+    let until = Instant::now() + NAMESAKE_PATIENCE;
+    while let Ok(Some(message)) = timeout_at(until, namesakes.next()).await {
+        check_namesake(&message.payload, &server, &member.name)?;
+    }
     let mut pulling = JoinSet::new();
     pulling.spawn(pull_requests(server.clone(), member.name.to_string()));
     pulling.spawn(pull_orders(
@@ -142,6 +169,11 @@ pub async fn serve_runs(
                     served.spawn(async move { (run, serving.await) });
                 }
             }
+            Some(message) = namesakes.next() => {
+                if check_namesake(&message.payload, &server, &member.name)? {
+                    greet().await;
+                }
+            }
             Some(ended) = served.join_next() => {
                 let (run, end) = ended.map_err(|error| Problem::new(error.to_string()))?;
                 active.remove(&run);
@@ -172,6 +204,21 @@ pub async fn serve_runs(
     }
 }
 
+/// Compares this process with one of the same name, of which the later one gives way. Returns true if that is the other.
+fn check_namesake(
+    hello: &[u8],
+    server: &WorkerServer,
+    name: &SubjectName,
+) -> Result<bool, Problem> {
+    let other = serde_json::from_slice::<Hello>(hello).map(|hello| hello.since);
+    let since = other.unwrap_or(server.since);
+    if since < server.since {
+        let text = format!("another worker with the name {name} serves the pool");
+        return Err(Problem::new(text).with_help("give each worker another name and key"));
+    }
+    Ok(since > server.since)
+}
+
 /// What the connections of a worker share.
 #[derive(Clone)]
 struct WorkerServer {
@@ -179,6 +226,8 @@ struct WorkerServer {
     jetstream: jetstream::Context,
     names: PoolNames,
     links: Links,
+    /// When this process began, in milliseconds since 1970.
+    since: i64,
 }
 
 impl WorkerServer {
@@ -225,7 +274,8 @@ impl WorkerServer {
         while let Some(message) = messages.recv().await {
             match &message {
                 WorkerMessage::Heartbeat(load) => {
-                    let load = serde_json::to_vec(load).unwrap_or_default();
+                    let (load, since) = (*load, self.since);
+                    let load = serde_json::to_vec(&Hello { load, since }).unwrap_or_default();
                     // The next heartbeat follows soon.
                     let _ = self.client.publish(hello.clone(), load.into()).await;
                 }
