@@ -511,6 +511,11 @@ pub(crate) enum CtlVerb {
         /// Name of the worker, as printed by `ctl workers`
         worker: String,
     },
+    /// Start units again on a worker that was drained, also after a fault
+    UndrainWorker {
+        /// Name of the worker, as printed by `ctl workers`
+        worker: String,
+    },
     /// Start nothing more on a worker, and repeat its running attempts elsewhere
     StopWorker {
         /// Name of the worker, as printed by `ctl workers`

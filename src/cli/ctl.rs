@@ -212,6 +212,9 @@ fn to_command(
         CtlVerb::StopAll { kill: false } => RunCommand::StopAll,
         CtlVerb::StopAll { kill: true } => RunCommand::KillAll,
         CtlVerb::Drain => RunCommand::Drain,
+        CtlVerb::UndrainWorker { worker } => RunCommand::UndrainWorker {
+            worker: worker.clone(),
+        },
         CtlVerb::DrainWorker { worker } => RunCommand::DrainWorker {
             worker: worker.clone(),
         },

@@ -68,6 +68,8 @@ pub enum RunCommand {
     Set { limit: RunLimit },
     /// Start nothing more on a worker; its running attempts finish.
     DrainWorker { worker: String },
+    /// Start units on a worker again that was drained.
+    UndrainWorker { worker: String },
     /// Start nothing more on a worker, and repeat its running attempts elsewhere.
     StopWorker { worker: String },
     /// Interrupt all agents, with time to finish their output.
@@ -327,6 +329,7 @@ impl RunCommand {
             Self::Resume => "resume",
             Self::Set { .. } => "set",
             Self::DrainWorker { .. } => "drain_worker",
+            Self::UndrainWorker { .. } => "undrain_worker",
             Self::StopWorker { .. } => "stop_worker",
             Self::StopAll => "stop_all",
             Self::KillAll => "kill_all",
@@ -358,7 +361,7 @@ impl RunCommand {
             | Self::RetryUnsuccessful
             | Self::RetryUnits { .. }
             | Self::Stop { .. } => false,
-            Self::DrainWorker { .. } | Self::StopWorker { .. } => true,
+            Self::DrainWorker { .. } | Self::UndrainWorker { .. } | Self::StopWorker { .. } => true,
             Self::Drain
             | Self::LiftLimit
             | Self::AdjustConcurrency { .. }
@@ -392,6 +395,7 @@ impl RunCommand {
             | Self::UndoReview { .. }
             | Self::FinishReview { .. }
             | Self::DrainWorker { .. }
+            | Self::UndrainWorker { .. }
             | Self::StopWorker { .. }
             | Self::StopAll
             | Self::KillAll => &[],

@@ -205,6 +205,9 @@ impl RunController {
             RunCommand::DrainWorker { worker } => {
                 self.change_worker(worker, |pool, name| pool.drain(name, "drain-worker"))?
             }
+            RunCommand::UndrainWorker { worker } => {
+                self.change_worker(worker, SlotPool::undrain)?
+            }
             RunCommand::StopWorker { worker } => {
                 self.change_worker(worker, |pool, name| pool.stop(name, "stop-worker"))?
             }

@@ -391,6 +391,12 @@ impl SpanBuilder {
                 attempt.counts.failures.into(),
             ),
         ]);
+        if let Some(worker) = attempt.setup.worker {
+            let name = state.workers.name(worker);
+            attributes.extend(name.map(|name| text("ingestdeck.worker", name)));
+            let account = state.workers.account(worker);
+            attributes.extend(account.map(|account| text("ingestdeck.account", &account)));
+        }
         attributes.extend(
             attempt
                 .counts

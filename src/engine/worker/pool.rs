@@ -678,6 +678,28 @@ impl SlotPool {
             self.record(&Note::WorkerDrained(WorkerDrained {
                 worker: name.to_owned(),
                 reason: reason.to_owned(),
+                is_undone: false,
+            }));
+        }
+        true
+    }
+
+    /// Starts units on a drained worker again. Returns false if there is no such worker.
+    pub(crate) fn undrain(&self, name: &str) -> bool {
+        let mut state = self.state();
+        let worker = state.workers.get_mut(name).filter(|of| !of.is_adopted);
+        let Some(worker) = worker else {
+            return false;
+        };
+        let was_draining = std::mem::take(&mut worker.is_draining);
+        worker.refusal_rest = None;
+        self.send_slots(&state);
+        drop(state);
+        if was_draining {
+            self.record(&Note::WorkerDrained(WorkerDrained {
+                worker: name.to_owned(),
+                reason: String::new(),
+                is_undone: true,
             }));
         }
         true

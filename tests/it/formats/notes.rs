@@ -964,6 +964,12 @@ fn notes_of_the_run() -> Vec<Note> {
     notes.push(Note::WorkerDrained(WorkerDrained {
         worker: text("build-2"),
         reason: text("drain-worker"),
+        is_undone: false,
+    }));
+    notes.push(Note::WorkerDrained(WorkerDrained {
+        worker: text("build-1"),
+        reason: String::new(),
+        is_undone: true,
     }));
     notes.extend([
         Note::WorkersAwaited { wait_ms: 7_200_000 },

@@ -88,7 +88,7 @@ impl RunWorkers {
 
     pub(in crate::run) fn drain(&mut self, drained: &WorkerDrained) {
         if let Some(worker) = self.present.get_mut(drained.worker.as_str()) {
-            worker.is_draining = true;
+            worker.is_draining = !drained.is_undone;
         }
     }
 

@@ -41,11 +41,17 @@ pub struct WorkerDrained {
     pub worker: String,
     /// The command or the fault that caused it.
     pub reason: String,
+    /// Units start there again.
+    #[serde(rename = "undone", skip_serializing_if = "std::ops::Not::not")]
+    pub is_undone: bool,
 }
 
 impl fmt::Display for WorkerDrained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "nothing more starts on worker {}", self.worker)?;
+        match self.is_undone {
+            true => write!(f, "units start again on worker {}", self.worker)?,
+            false => write!(f, "nothing more starts on worker {}", self.worker)?,
+        }
         if self.reason.is_empty() {
             Ok(())
         } else {

@@ -387,3 +387,20 @@ fn number_of_workers_is_bounded() {
     pool.release_name("w-2");
     assert_eq!(pool.reserve_name("w", 3).as_deref(), Some("w-2"));
 }
+
+#[test]
+fn drained_worker_can_be_used_again() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    run_paused(async move {
+        let worker = FalseWorker::join(&engine, None).await;
+        wait(Duration::from_secs(1)).await;
+        let pool = &engine.host.pool;
+        assert!(pool.drain("w", "drain-worker"));
+        let claimed = timeout(Duration::from_secs(60), claim(&engine, "unit")).await;
+        assert!(claimed.is_err(), "nothing starts on a drained worker");
+        assert!(pool.undrain("w") && !pool.undrain("unknown"));
+        assert_eq!(claim(&engine, "unit").await.worker, "w");
+        worker.serving.abort();
+    });
+}
