@@ -25,7 +25,7 @@ use ingestdeck_core::{
         Millis,
         note::{
             BlockedFile, ProjectionCause, RunEndOutcome, SourcesProjected, VerdictCause,
-            attempt_output::UnreadFile,
+            attempt_output::UnreadFile, savings,
         },
     },
     text::{
@@ -115,6 +115,27 @@ struct EffortSummary {
     shown_cost: CostFigure,
     turns: u64,
     calls: u64,
+    continued: ContinuedSummary,
+}
+
+/// What attempts saved because they continued the sessions of earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct ContinuedSummary {
+    attempts: usize,
+    tokens: u64,
+    active_ms: u64,
+}
+
+impl ContinuedSummary {
+    fn from_state(state: &RunState) -> Self {
+        let attempts = state.units.iter().flat_map(|unit| &unit.attempts);
+        let continued = attempts.filter_map(|attempt| attempt.setup.basis.continued.as_deref());
+        continued.fold(Self::default(), |sum, work| Self {
+            attempts: sum.attempts + 1,
+            tokens: sum.tokens.saturating_add(work.tokens),
+            active_ms: sum.active_ms.saturating_add(work.active_ms),
+        })
+    }
 }
 
 /// What successful units did with their raw files.
@@ -284,6 +305,7 @@ impl RunSummary {
                 calls: attempts()
                     .map(|attempt| u64::from(attempt.counts.calls))
                     .sum(),
+                continued: ContinuedSummary::from_state(state),
             },
             failed: units_with_status(state, UnitStatus::Failed),
             budget: units_with_status(state, UnitStatus::BudgetExhausted),
@@ -430,6 +452,15 @@ impl RunSummary {
         if let Some(estimate) = self.effort.shown_cost.estimate() {
             event["cost_estimate_usd"] = json!(estimate);
         }
+        let ContinuedSummary {
+            attempts,
+            tokens,
+            active_ms,
+        } = self.effort.continued;
+        if attempts > 0 {
+            event["continued"] =
+                json!({"attempts": attempts, "tokens": tokens, "active_ms": active_ms});
+        }
         if !self.documents.is_empty() {
             let refused = self.documents.refused.iter();
             let refused = refused.map(|(path, why)| json!({"path": path, "reason": why}));
@@ -519,6 +550,12 @@ impl RunSummary {
             "turn",
         );
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
+        let continued = self.effort.continued;
+        if continued.attempts > 0 {
+            let attempts = pluralize(continued.attempts, "attempt");
+            let savings = savings(continued.tokens, continued.active_ms);
+            let _ = writeln!(text, "{attempts} continued in the session: {savings}");
+        }
         let (earlier, newest) = newest_commits(&self.publication.commits);
         for line in earlier
             .into_iter()

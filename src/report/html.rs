@@ -12,7 +12,7 @@ use ingestdeck_core::{
         RunReport, plain_reason,
         report::{AttemptReport, UnitReport},
         spending::CostFigure,
-        state::UnitStatus,
+        state::{AttemptBasis, UnitStatus},
     },
     tape::{Millis, note::AttemptOutcome},
     text::pluralize,
@@ -354,12 +354,16 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
             "session {}",
             attempt.state.setup.session.as_deref().unwrap_or("?")
         )),
-        attempt
-            .state
-            .setup
-            .amendment
-            .as_ref()
-            .map(|amendment| format!("changed on request: {amendment}")),
+        match &attempt.state.setup.basis {
+            AttemptBasis {
+                continued: Some(work),
+                ..
+            } => Some(work.to_string()),
+            basis => basis
+                .amendment
+                .as_ref()
+                .map(|amendment| format!("changed on request: {amendment}")),
+        },
         attempt
             .transcript()
             .map(|path| format!("transcript {path}")),

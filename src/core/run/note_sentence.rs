@@ -123,6 +123,7 @@ fn sentence(note: &Note) -> String {
         }
         Note::SourcesProjected(projected) => projected.to_string(),
         Note::CommandReceived(received) => command_sentence(received),
+        Note::WorkContinued(work) => work.to_string(),
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");
             let pid = start

@@ -32,9 +32,9 @@ use crate::{
     tape::{
         Millis, Seq, UnitKey,
         note::{
-            Amendment, AttemptOutput, ContentDigests, FilesEvicted, PatchResult, PatchWritten,
-            PlannedUnit, PriorUnitSummary, RunEnded, RunPlanned, Severity, SharedWrite, SourceRead,
-            SourcesProjected, Verdict,
+            Amendment, AttemptOutput, ContentDigests, ContinuedWork, FilesEvicted, PatchResult,
+            PatchWritten, PlannedUnit, PriorUnitSummary, RunEnded, RunPlanned, Severity,
+            SharedWrite, SourceRead, SourcesProjected, Verdict,
         },
     },
     units::reuse::{BudgetExhaustion, SpentBudget},
@@ -408,8 +408,7 @@ pub struct AttemptSetup {
     /// Release of the agent's program, as the agent announces it.
     pub release: Option<Arc<str>>,
     pub requested_model: Option<Arc<str>>,
-    /// How a person changed this attempt compared to the plan.
-    pub amendment: Option<Arc<Amendment>>,
+    pub basis: AttemptBasis,
     /// Digests of the unit's inputs, if they are recorded.
     pub content: Option<Arc<ContentDigests>>,
     /// The worker that runs it; `None` for the engine's own machine.
@@ -428,6 +427,15 @@ pub struct AttemptSetup {
     pub cost_report: CostReport,
     /// Milliseconds from the start to the first text, thinking or call of the model; at least 1.
     pub first_output_ms: Option<NonZeroU32>,
+}
+
+/// How an attempt differs from the planned one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttemptBasis {
+    /// How a person changed it, or the session that it resumes.
+    pub amendment: Option<Arc<Amendment>>,
+    /// What it continues.
+    pub continued: Option<Arc<ContinuedWork>>,
 }
 
 /// Whose reports contain the cost of an attempt.

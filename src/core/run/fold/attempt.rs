@@ -149,6 +149,10 @@ impl AttemptFold {
 
     /// The attempt continues a session that earlier attempts may have paid for.
     pub(super) fn resume(&mut self, view: &mut RunView, session: &str) {
+        if let Some(continued) = &self.attempt(view).setup.basis.continued {
+            let paid = continued.cost_usd;
+            return self.reducer.resume_session(paid);
+        }
         let attempts = self
             .unit(view)
             .attempts

@@ -194,6 +194,12 @@ fn notice(
         .filter(|pair| pair.difference != CallDifference::Same)
         .count();
     let of = comparison.pairs.len();
+    // Its calls follow those of the other attempt.
+    if let Some(continued) = &attempts[1].setup.basis.continued {
+        let text = format!("continued: {}", continued.savings());
+        pen.put(StyleRole::Succeeded, &text);
+        pen.put(StyleRole::Dim, " · ");
+    }
     match comparison.first() {
         _ if of == 0 => pen.put(StyleRole::Dim, "neither attempt made a call"),
         None => pen.put(
