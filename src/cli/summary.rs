@@ -118,20 +118,23 @@ struct EffortSummary {
     continued: ContinuedSummary,
 }
 
-/// What attempts saved because they continued the sessions of earlier ones.
+/// What units saved because they continued in their sessions. A session that was cut again counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ContinuedSummary {
-    attempts: usize,
+    units: usize,
     tokens: u64,
     active_ms: u64,
 }
 
 impl ContinuedSummary {
     fn from_state(state: &RunState) -> Self {
-        let attempts = state.units.iter().flat_map(|unit| &unit.attempts);
-        let continued = attempts.filter_map(|attempt| attempt.setup.basis.continued.as_deref());
+        let last = |unit: &'_ UnitState| {
+            let mut attempts = unit.attempts.iter().rev();
+            attempts.find_map(|attempt| attempt.setup.basis.continued.clone())
+        };
+        let continued = state.units.iter().filter_map(last);
         continued.fold(Self::default(), |sum, work| Self {
-            attempts: sum.attempts + 1,
+            units: sum.units + 1,
             tokens: sum.tokens.saturating_add(work.tokens),
             active_ms: sum.active_ms.saturating_add(work.active_ms),
         })
@@ -453,13 +456,12 @@ impl RunSummary {
             event["cost_estimate_usd"] = json!(estimate);
         }
         let ContinuedSummary {
-            attempts,
+            units,
             tokens,
             active_ms,
         } = self.effort.continued;
-        if attempts > 0 {
-            event["continued"] =
-                json!({"attempts": attempts, "tokens": tokens, "active_ms": active_ms});
+        if units > 0 {
+            event["continued"] = json!({"units": units, "tokens": tokens, "active_ms": active_ms});
         }
         if !self.documents.is_empty() {
             let refused = self.documents.refused.iter();
@@ -551,10 +553,10 @@ impl RunSummary {
         );
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
         let continued = self.effort.continued;
-        if continued.attempts > 0 {
-            let attempts = pluralize(continued.attempts, "attempt");
+        if continued.units > 0 {
+            let units = pluralize(continued.units, "unit");
             let savings = savings(continued.tokens, continued.active_ms);
-            let _ = writeln!(text, "{attempts} continued in the session: {savings}");
+            let _ = writeln!(text, "{units} continued in the session: {savings}");
         }
         let (earlier, newest) = newest_commits(&self.publication.commits);
         for line in earlier

@@ -147,7 +147,7 @@ fn limited_unit_continues_in_its_session_at_the_reset() {
     assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"]);
     let saved = &run.summary()["continued"];
     assert_eq!(
-        (&saved["attempts"], &saved["tokens"]),
+        (&saved["units"], &saved["tokens"]),
         (&json!(1), &json!(work[0].tokens))
     );
     let lines = deck.play(&["replay", "latest", "--ui", "lines"]);
