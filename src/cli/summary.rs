@@ -16,6 +16,7 @@ use ingestdeck_core::{
         outcome::REVIEWED,
         recorded_decisions::{self, RecordedDecision},
         saved_commits::{SavedCommit, commits_json, newest_commits, saved_commits},
+        savings::savings,
         shared_files::{self, SharedFile},
         spending::{CostFigure, UnitSpending, run_cost},
         state::{RECONCILE_KEY, UnitState, UnitStatus},
@@ -25,7 +26,7 @@ use ingestdeck_core::{
         Millis,
         note::{
             BlockedFile, ProjectionCause, RunEndOutcome, SourcesProjected, VerdictCause,
-            attempt_output::UnreadFile, savings,
+            attempt_output::UnreadFile,
         },
     },
     text::{

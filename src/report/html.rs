@@ -11,6 +11,7 @@ use ingestdeck_core::{
     run::{
         RunReport, plain_reason,
         report::{AttemptReport, UnitReport},
+        savings::continued_sentence,
         spending::CostFigure,
         state::{AttemptBasis, UnitStatus},
     },
@@ -358,7 +359,7 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
             AttemptBasis {
                 continued: Some(work),
                 ..
-            } => Some(work.to_string()),
+            } => Some(continued_sentence(work)),
             basis => basis
                 .amendment
                 .as_ref()

@@ -434,7 +434,7 @@ pub struct AttemptSetup {
 pub struct AttemptBasis {
     /// How a person changed it, or the session that it resumes.
     pub amendment: Option<Arc<Amendment>>,
-    /// What it continues.
+    /// The effort that it continues.
     pub continued: Option<Arc<ContinuedWork>>,
 }
 

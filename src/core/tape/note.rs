@@ -21,7 +21,7 @@ use serde_json::Value;
 
 pub use self::{
     attempt_output::AttemptOutput,
-    continued_work::{ContinuedWork, savings},
+    continued_work::ContinuedWork,
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
     review::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     run_end_outcome::RunEndOutcome,

@@ -11,6 +11,7 @@ use crate::{
     run::{
         EntryRef, EntryScope,
         activity_mark::ActivityMark,
+        savings::continued_sentence,
         schedule_change::{RecordedChange, ScheduleChange},
         state::{
             HeldCallState, HoldMode, RecordedIsolation, RequestedAttempt, RowOutcome, RunPause,
@@ -575,7 +576,7 @@ impl Fold {
         let fold = self.attempt_fold(attempt_id);
         fold.attempt(view).setup.basis.continued = Some(Arc::new(work.clone()));
         fold.note_row(view, entry.seq, RowOutcome::Ok);
-        let text = work.to_string();
+        let text = continued_sentence(work);
         if let EntryScope::Attempt(unit, attempt) = entry.scope {
             emit(SinkEvent::Message {
                 at: entry.at,

@@ -1,13 +1,8 @@
 //! What an attempt continues: the session and the changes of earlier attempts that were cut from outside.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    tape::{Millis, RunId},
-    text::count,
-};
+use crate::tape::RunId;
 
 /// The effort of the earlier attempts in a session, which need not be made again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,31 +40,6 @@ impl ContinuedWork {
             ..self
         }
     }
-
-    /// What was saved, for example `saved about 12.3k tokens, 3m 05s`.
-    pub fn savings(&self) -> String {
-        savings(self.tokens, self.active_ms)
-    }
-}
-
-/// What was saved by continuing, for example `saved about 12.3k tokens, 3m 05s`.
-pub fn savings(tokens: u64, active_ms: u64) -> String {
-    format!(
-        "saved about {} tokens, {}",
-        count(tokens),
-        Millis(active_ms)
-    )
-}
-
-/// For example `continues attempt 1 of run a1b2c3: saved about 12.3k tokens, 3m 05s`.
-impl fmt::Display for ContinuedWork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "continues attempt {}", self.attempt)?;
-        if let Some(run) = self.run {
-            write!(f, " of run {}", run.short())?;
-        }
-        write!(f, ": {}", self.savings())
-    }
 }
 
 #[cfg(test)]
@@ -97,8 +67,8 @@ mod tests {
         let both = second.clone().after(Some(&first));
         assert_eq!((both.turns, both.cost_usd), (5, Some(0.75)));
         assert_eq!(
-            both.to_string(),
-            "continues attempt 2: saved about 12.3k tokens, 3m 05s"
+            (both.attempt, both.tokens, both.active_ms),
+            (2, 12_300, 185_000)
         );
         let unknown = ContinuedWork {
             cost_usd: None,

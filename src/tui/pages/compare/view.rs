@@ -17,7 +17,7 @@ use crate::{
     unit_row,
 };
 use ingestdeck_core::{
-    run::{plain_reason, state::AttemptState},
+    run::{plain_reason, savings::savings, state::AttemptState},
     tape::note::{AttemptOutcome, StopReason},
     text::{self, count, latency},
 };
@@ -196,7 +196,8 @@ fn notice(
     let of = comparison.pairs.len();
     // Its calls follow those of the other attempt.
     if let Some(continued) = &attempts[1].setup.basis.continued {
-        let text = format!("continued: {}", continued.savings());
+        let savings = savings(continued.tokens, continued.active_ms);
+        let text = format!("continued: {savings}");
         pen.put(StyleRole::Succeeded, &text);
         pen.put(StyleRole::Dim, " · ");
     }
