@@ -25,8 +25,8 @@ use ingestdeck_core::{
     tape::{
         Millis,
         note::{
-            BlockedFile, ProjectionCause, RunEndOutcome, SourcesProjected, VerdictCause,
-            attempt_output::UnreadFile,
+            BlockedFile, ContinuedWork, ProjectionCause, RunEndOutcome, SourcesProjected,
+            VerdictCause, attempt_output::UnreadFile,
         },
     },
     text::{
@@ -129,10 +129,10 @@ struct ContinuedSummary {
 
 impl ContinuedSummary {
     fn from_state(state: &RunState) -> Self {
-        let last = |unit: &'_ UnitState| {
+        fn last(unit: &UnitState) -> Option<&ContinuedWork> {
             let mut attempts = unit.attempts.iter().rev();
-            attempts.find_map(|attempt| attempt.setup.basis.continued.clone())
-        };
+            attempts.find_map(|attempt| attempt.setup.continued())
+        }
         let continued = state.units.iter().filter_map(last);
         continued.fold(Self::default(), |sum, work| Self {
             units: sum.units + 1,

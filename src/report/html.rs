@@ -13,7 +13,7 @@ use ingestdeck_core::{
         report::{AttemptReport, UnitReport},
         savings::continued_sentence,
         spending::CostFigure,
-        state::{AttemptBasis, UnitStatus},
+        state::UnitStatus,
     },
     tape::{Millis, note::AttemptOutcome},
     text::pluralize,
@@ -355,16 +355,15 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
             "session {}",
             attempt.state.setup.session.as_deref().unwrap_or("?")
         )),
-        match &attempt.state.setup.basis {
-            AttemptBasis {
-                continued: Some(work),
-                ..
-            } => Some(continued_sentence(work)),
-            basis => basis
-                .amendment
-                .as_ref()
-                .map(|amendment| format!("changed on request: {amendment}")),
-        },
+        attempt
+            .state
+            .setup
+            .continued()
+            .map(continued_sentence)
+            .or_else(|| {
+                let amendment = attempt.state.setup.amendment()?;
+                Some(format!("changed on request: {amendment}"))
+            }),
         attempt
             .transcript()
             .map(|path| format!("transcript {path}")),

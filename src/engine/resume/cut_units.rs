@@ -80,7 +80,7 @@ impl<'a> CutUnits<'a> {
             active_ms: attempt_duration(then, last, last.last_at).0,
             cost_usd: last.counts.cost_usd,
         };
-        let work = work.after(last.setup.basis.continued.as_deref());
+        let work = work.after(last.setup.continued());
         if !is_same || work.turns == 0 || !has_session_file(&self.project.root, session) {
             return None;
         }
@@ -107,7 +107,7 @@ impl<'a> CutUnits<'a> {
                 job: state.planned.as_ref()?.job.clone(),
                 attempt: attempt.number,
             });
-            let Some(earlier) = attempt.setup.basis.continued.as_deref() else {
+            let Some(earlier) = attempt.setup.continued() else {
                 calls.reverse();
                 return Some(calls);
             };

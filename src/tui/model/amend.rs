@@ -63,7 +63,7 @@ impl AmendForm {
                 .filter(|budget| *budget > 0),
         );
         let feedback = last
-            .and_then(|last| last.setup.basis.amendment.as_ref()?.feedback.clone())
+            .and_then(|last| last.setup.amendment()?.feedback.clone())
             .unwrap_or_default();
         let model = last
             .and_then(|last| last.setup.requested_model.as_deref().map(str::to_owned))

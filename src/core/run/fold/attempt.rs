@@ -149,7 +149,7 @@ impl AttemptFold {
 
     /// The attempt continues a session that earlier attempts may have paid for.
     pub(super) fn resume(&mut self, view: &mut RunView, session: &str) {
-        if let Some(continued) = &self.attempt(view).setup.basis.continued {
+        if let Some(continued) = self.attempt(view).setup.continued() {
             let paid = continued.cost_usd;
             return self.reducer.resume_session(paid);
         }

@@ -574,7 +574,8 @@ impl Fold {
         };
         self.enter(view, attempt_id, entry);
         let fold = self.attempt_fold(attempt_id);
-        fold.attempt(view).setup.basis.continued = Some(Arc::new(work.clone()));
+        let basis = fold.attempt(view).setup.basis.get_or_insert_default();
+        Arc::make_mut(basis).continued = Some(work.clone());
         fold.note_row(view, entry.seq, RowOutcome::Ok);
         let text = continued_sentence(work);
         if let EntryScope::Attempt(unit, attempt) = entry.scope {
@@ -621,7 +622,10 @@ impl Fold {
         let attempt = fold.attempt(view);
         attempt.setup.worker = worker;
         attempt.setup.requested_model = started.model.as_deref().map(Arc::from);
-        attempt.setup.basis.amendment = started.amendment.clone().map(Arc::new);
+        if let Some(amendment) = &started.amendment {
+            let basis = attempt.setup.basis.get_or_insert_default();
+            Arc::make_mut(basis).amendment = Some(amendment.clone());
+        }
         attempt.setup.content = started.content.clone().map(Arc::new);
         attempt.started_at = entry.at;
         attempt.setup.start_note = Some(entry.seq);

@@ -195,7 +195,7 @@ fn notice(
         .count();
     let of = comparison.pairs.len();
     // Its calls follow those of the other attempt.
-    if let Some(continued) = &attempts[1].setup.basis.continued {
+    if let Some(continued) = attempts[1].setup.continued() {
         let savings = savings(continued.tokens, continued.active_ms);
         let text = format!("continued: {savings}");
         pen.put(StyleRole::Succeeded, &text);
