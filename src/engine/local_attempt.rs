@@ -109,7 +109,7 @@ pub(crate) struct AttemptTask {
 
 impl AttemptTask {
     /// The same attempt from the start, in a new session.
-    fn from_start(&self) -> Self {
+    fn restarted(&self) -> Self {
         Self {
             session: Uuid::new_v4().to_string(),
             amendment: Amendment {
@@ -315,7 +315,7 @@ impl LocalAttempts {
         let began = Instant::now();
         // The session id is chosen before the agent starts, so that the lock is held from its first line.
         let mut prepared = self.prepare(task, worktrees).await;
-        let (restarted, mut task, mut is_restarted) = (task.from_start(), task, false);
+        let (restarted, mut task, mut is_restarted) = (task.restarted(), task, false);
         if let (Err(PrepareError::Failed(why, _)), Some(_)) = (&prepared, &task.cut) {
             let text = format!("{why}: the attempt begins from the start, in a new session");
             record(

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::key;
     use ingestdeck_core::{
-        run::state::{AttemptSetup, AttemptState, HoldMode, UnitStatus},
+        run::state::{AttemptBasis, AttemptSetup, AttemptState, HoldMode, UnitStatus},
         tape::note::RunPlanned,
     };
 
@@ -305,7 +305,10 @@ mod tests {
                 session: Some("5e55".into()),
                 requested_model: Some("opus".into()),
                 step_budget: Some(60),
-                amendment: Some(Arc::new(amendment)),
+                basis: Some(Arc::new(AttemptBasis {
+                    amendment: Some(amendment),
+                    ..AttemptBasis::default()
+                })),
                 ..AttemptSetup::default()
             },
             ..AttemptState::default()

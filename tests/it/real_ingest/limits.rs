@@ -201,6 +201,11 @@ fn unit_of_a_killed_engine_continues_in_its_session() {
     let work = continued(&deck);
     assert_eq!((work.len(), work[0].attempt, work[0].turns), (1, 1, 3));
     assert!(work[0].run.is_some(), "{work:?}");
+    let summary = run.summary();
+    assert!(
+        summary["cost_partial"] == false && summary["cost_usd"].as_f64() > Some(0.0),
+        "{summary}"
+    );
     assert_eq!(asked(&deck, "Continue with the task"), 1);
     assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"]);
 
