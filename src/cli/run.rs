@@ -11,6 +11,7 @@ use super::{
     model_choice::ModelChoice,
     otel, plan, playback_output, policy,
     project::{self, PlannedAttempts},
+    rehearsal,
     review_rules::ReviewRules,
     run_limits, settings, texts,
 };
@@ -41,6 +42,9 @@ use ingestdeck_ingest::{
 /// # Errors
 /// If the project, the settings or the agent cannot be used, or if the run cannot be recorded.
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
+    if let Some(run) = &args.rehearse {
+        return rehearsal::rehearse(global, run, &args.select);
+    }
     if !global.is_engine {
         args.nats.warning().iter().for_each(exit::print_warning);
     }

@@ -1,0 +1,308 @@
+//! A Messages API on the loopback interface that answers with what models answered in a record, for the real Claude Code.
+//!
+//! It knows nothing of what a model would say to another request: where the answers of tools differ from those of the record, the
+//! record ends. Supports only the parts of HTTP/1.1 and server-sent events that Claude Code uses.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead, BufReader, Read as _, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::{
+    normal_text::NormalText,
+    record::{RecordedAnswer, RecordedAttempt, RecordedMessage},
+};
+use ingestdeck_core::tape::UnitKey;
+
+/// Largest request, in bytes.
+const MAX_REQUEST: u64 = 64 << 20;
+
+/// Where the record of a unit ended before its attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordEnd {
+    /// Number of the call whose answer differs, from 1; `None` if the attempt asked for more than was recorded.
+    pub call: Option<usize>,
+    /// Its tool.
+    pub tool: Option<String>,
+    /// The answer in the record.
+    pub then: String,
+    /// The answer now.
+    pub now: String,
+}
+
+/// A running API. It ends with this value.
+#[derive(Debug)]
+pub(crate) struct RecordedApi {
+    address: SocketAddr,
+    shared: Arc<ApiRecord>,
+}
+
+#[derive(Debug)]
+struct ApiRecord {
+    attempts: BTreeMap<UnitKey, RecordedAttempt>,
+    /// The key of KTX in the heading of a prompt, by unit.
+    headings: BTreeMap<UnitKey, String>,
+    normal: NormalText,
+    ends: Mutex<BTreeMap<UnitKey, RecordEnd>>,
+    is_over: AtomicBool,
+}
+
+impl RecordedApi {
+    /// Listens on a free port. `headings` are the keys of the units in their prompts.
+    ///
+    /// # Errors
+    /// If there is no free port.
+    pub(crate) fn start(
+        attempts: BTreeMap<UnitKey, RecordedAttempt>,
+        headings: BTreeMap<UnitKey, String>,
+        normal: NormalText,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(ApiRecord {
+            attempts,
+            headings,
+            normal,
+            ends: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                if accepting.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let serving = Arc::clone(&accepting);
+                // A client may disconnect at any time.
+                thread::spawn(move || stream.and_then(|stream| serving.serve(&stream)));
+            }
+        });
+        Ok(Self { address, shared })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The units whose record ended before their attempt.
+    pub(crate) fn ends(&self) -> BTreeMap<UnitKey, RecordEnd> {
+        self.shared.ends.lock().clone()
+    }
+}
+
+impl Drop for RecordedApi {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        // Wakes the accepting thread; if that fails, the thread ends with the process.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl ApiRecord {
+    fn serve(&self, stream: &TcpStream) -> io::Result<()> {
+        let mut reader = BufReader::new(stream);
+        let mut writer = stream;
+        while let Some((method, path, body)) = read_request(&mut reader)? {
+            if method == "POST" && path.contains("count_tokens") {
+                respond(&mut writer, 200, &json!({"input_tokens": 1}))?;
+            } else if method == "POST" && path.starts_with("/v1/messages") {
+                self.message(&mut writer, &body)?;
+            } else {
+                let status = if method == "HEAD" { 200 } else { 404 };
+                respond(&mut writer, status, &json!({}))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn message(&self, writer: &mut impl Write, body: &[u8]) -> io::Result<()> {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let messages = body["messages"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let answered = messages
+            .iter()
+            .filter(|message| message["role"] == "assistant")
+            .count();
+        let Some((unit, attempt)) = self.attempt_of(messages) else {
+            return refuse(writer, "no attempt of the record has this request");
+        };
+        if let Some(end) = self.difference(attempt, messages) {
+            let text = format!("record ends at call {}", end.call.unwrap_or_default());
+            self.ends.lock().entry(unit.clone()).or_insert(end);
+            return refuse(writer, &text);
+        }
+        let Some(message) = attempt.messages.get(answered) else {
+            let end = RecordEnd {
+                call: None,
+                tool: None,
+                then: "the attempt ended".to_owned(),
+                now: "another message is needed".to_owned(),
+            };
+            self.ends.lock().entry(unit.clone()).or_insert(end);
+            return refuse(writer, "record ends after its last message");
+        };
+        let head = json!({
+            "id": format!("msg_{}", uuid::Uuid::new_v4().simple()), "type": "message", "role": "assistant",
+            "model": body["model"], "content": [], "stop_reason": null, "stop_sequence": null, "usage": message.usage,
+        });
+        if body["stream"] == true {
+            return stream_message(writer, message, head);
+        }
+        let mut whole = head;
+        whole["content"] = message.blocks.clone().into();
+        whole["stop_reason"] = stop_reason(message).into();
+        respond(writer, 200, &whole)
+    }
+
+    /// The unit of a request, by the heading of its first message.
+    fn attempt_of(&self, messages: &[Value]) -> Option<(&UnitKey, &RecordedAttempt)> {
+        let first = messages.first()?.to_string();
+        let (unit, _) = self.headings.iter().find(|(_, key)| {
+            let heading = json!(format!("## WorkUnit: {key}\n")).to_string();
+            first.contains(heading.trim_matches('"'))
+        })?;
+        self.attempts.get_key_value(unit)
+    }
+
+    /// The first answer of a tool that differs from that in the record.
+    fn difference(&self, attempt: &RecordedAttempt, messages: &[Value]) -> Option<RecordEnd> {
+        let calls = attempt.calls();
+        let blocks = messages
+            .iter()
+            .filter_map(|message| message["content"].as_array())
+            .flatten();
+        for block in blocks.filter(|block| block["type"] == "tool_result") {
+            let id = block["tool_use_id"].as_str().unwrap_or_default();
+            let now = RecordedAnswer::of_block(block);
+            let then = attempt.answers.get(id).cloned().unwrap_or_default();
+            let texts = [&then.text, &now.text].map(|text| self.normal.of(text));
+            if then.is_error != now.is_error || texts[0] != texts[1] {
+                let call = calls.get(id);
+                return Some(RecordEnd {
+                    call: call.map(|(number, _)| *number),
+                    tool: call.map(|(_, tool)| (*tool).to_owned()),
+                    then: then.text,
+                    now: now.text,
+                });
+            }
+        }
+        None
+    }
+}
+
+fn refuse(writer: &mut impl Write, text: &str) -> io::Result<()> {
+    let error = json!({"type": "invalid_request_error", "message": text});
+    respond(writer, 400, &json!({"type": "error", "error": error}))
+}
+
+fn stop_reason(message: &RecordedMessage) -> &'static str {
+    let calls = message
+        .blocks
+        .iter()
+        .any(|block| block["type"] == "tool_use");
+    if calls { "tool_use" } else { "end_turn" }
+}
+
+fn stream_message(
+    writer: &mut impl Write,
+    message: &RecordedMessage,
+    head: Value,
+) -> io::Result<()> {
+    let mut text = String::new();
+    let mut event = |data: Value| {
+        let kind = data["type"].as_str().unwrap_or_default();
+        text.push_str(&format!("event: {kind}\ndata: {data}\n\n"));
+    };
+    event(json!({"type": "message_start", "message": head}));
+    for (index, block) in message.blocks.iter().enumerate() {
+        let mut start = block.clone();
+        let deltas = match block["type"].as_str() {
+            Some("text") => {
+                start["text"] = "".into();
+                vec![json!({"type": "text_delta", "text": block["text"]})]
+            }
+            Some("thinking") => {
+                (start["thinking"], start["signature"]) = ("".into(), "".into());
+                vec![
+                    json!({"type": "thinking_delta", "thinking": block["thinking"]}),
+                    json!({"type": "signature_delta", "signature": block["signature"]}),
+                ]
+            }
+            Some("tool_use") => {
+                start["input"] = json!({});
+                let input = block["input"].to_string();
+                vec![json!({"type": "input_json_delta", "partial_json": input})]
+            }
+            _ => Vec::new(),
+        };
+        event(json!({"type": "content_block_start", "index": index, "content_block": start}));
+        for delta in deltas {
+            event(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+        }
+        event(json!({"type": "content_block_stop", "index": index}));
+    }
+    let delta = json!({"stop_reason": stop_reason(message), "stop_sequence": null});
+    let usage = json!({"output_tokens": message.usage["output_tokens"]});
+    event(json!({"type": "message_delta", "delta": delta, "usage": usage}));
+    event(json!({"type": "message_stop"}));
+    write_response(writer, 200, "text/event-stream", text.as_bytes())
+}
+
+fn respond(writer: &mut impl Write, status: u16, body: &Value) -> io::Result<()> {
+    write_response(
+        writer,
+        status,
+        "application/json",
+        body.to_string().as_bytes(),
+    )
+}
+
+fn write_response(writer: &mut impl Write, status: u16, kind: &str, body: &[u8]) -> io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 {status} Recorded\r\ncontent-type: {kind}\r\nrequest-id: req_recorded\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    writer.write_all(&[head.as_bytes(), body].concat())
+}
+
+/// Reads method, path and body; `None` at the end of the connection.
+fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, String, Vec<u8>)>> {
+    let mut first = String::new();
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
+    let mut words = first.split_whitespace().map(str::to_owned);
+    let (method, path) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().unwrap_or(0);
+        }
+    }
+    if length > MAX_REQUEST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut body = Vec::new();
+    reader.take(length).read_to_end(&mut body)?;
+    Ok(Some((method, path, body)))
+}
