@@ -39,7 +39,7 @@ use ingestdeck_records::store::{RecordedRun, RunStore};
 
 /// Largest file of the project that a rehearsal takes from the working tree, in bytes.
 const MAX_FILE: u64 = 4 << 20;
-/// Variables that the agent of a rehearsal gets: where the recorded answers are, and a key that is none.
+/// Variables that the agent of a rehearsal gets: where the recorded answers are, and the key for them.
 const AGENT_VARIABLES: &str = "ANTHROPIC_BASE_URL,ANTHROPIC_API_KEY";
 /// Logins that it must not have.
 const LOGINS: [&str; 3] = [
@@ -279,7 +279,7 @@ impl Rehearsal<'_> {
         LOGINS.iter().for_each(|name| _ = command.env_remove(name));
         command
             .env("ANTHROPIC_BASE_URL", api.url())
-            .env("ANTHROPIC_API_KEY", "recorded")
+            .env("ANTHROPIC_API_KEY", api.key())
             .env("NO_PROXY", "127.0.0.1")
             .env("no_proxy", "127.0.0.1")
             .env("CLAUDE_CONFIG_DIR", home.path())

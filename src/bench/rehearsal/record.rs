@@ -34,7 +34,7 @@ pub(crate) struct RecordedAttempt {
 /// One message of the model.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecordedMessage {
-    id: String,
+    pub id: String,
     pub blocks: Vec<Value>,
     pub usage: Value,
 }

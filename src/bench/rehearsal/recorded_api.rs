@@ -25,6 +25,9 @@ use ingestdeck_core::tape::UnitKey;
 
 /// Largest request, in bytes.
 const MAX_REQUEST: u64 = 64 << 20;
+/// Longest line of its head, in bytes, and most of these lines.
+const MAX_HEAD_LINE: u64 = 64 << 10;
+const MAX_HEADERS: usize = 200;
 
 /// Where the record of a unit ended before its attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub struct RecordEnd {
 #[derive(Debug)]
 pub(crate) struct RecordedApi {
     address: SocketAddr,
+    /// The key of requests: other users of this machine may connect, too.
+    key: String,
     shared: Arc<ApiRecord>,
 }
 
@@ -52,6 +57,7 @@ struct ApiRecord {
     /// The key of KTX in the heading of a prompt, by unit.
     headings: BTreeMap<UnitKey, String>,
     normal: NormalText,
+    key: String,
     ends: Mutex<BTreeMap<UnitKey, RecordEnd>>,
     is_over: AtomicBool,
 }
@@ -68,10 +74,12 @@ impl RecordedApi {
     ) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
+        let key = uuid::Uuid::new_v4().simple().to_string();
         let shared = Arc::new(ApiRecord {
             attempts,
             headings,
             normal,
+            key: key.clone(),
             ends: Mutex::default(),
             is_over: AtomicBool::new(false),
         });
@@ -86,11 +94,20 @@ impl RecordedApi {
                 thread::spawn(move || stream.and_then(|stream| serving.serve(&stream)));
             }
         });
-        Ok(Self { address, shared })
+        Ok(Self {
+            address,
+            key,
+            shared,
+        })
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The key that requests must have.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
     }
 
     /// The units whose record ended before their attempt.
@@ -111,14 +128,18 @@ impl ApiRecord {
     fn serve(&self, stream: &TcpStream) -> io::Result<()> {
         let mut reader = BufReader::new(stream);
         let mut writer = stream;
-        while let Some((method, path, body)) = read_request(&mut reader)? {
-            if method == "POST" && path.contains("count_tokens") {
+        while let Some(request) = read_request(&mut reader)? {
+            let is_post = request.method == "POST";
+            if request.method == "HEAD" {
+                respond(&mut writer, 200, &json!({}))?;
+            } else if request.key.as_deref() != Some(&self.key) {
+                respond(&mut writer, 401, &json!({}))?;
+            } else if is_post && request.path.contains("count_tokens") {
                 respond(&mut writer, 200, &json!({"input_tokens": 1}))?;
-            } else if method == "POST" && path.starts_with("/v1/messages") {
-                self.message(&mut writer, &body)?;
+            } else if is_post && request.path.starts_with("/v1/messages") {
+                self.message(&mut writer, &request.body)?;
             } else {
-                let status = if method == "HEAD" { 200 } else { 404 };
-                respond(&mut writer, status, &json!({}))?;
+                respond(&mut writer, 404, &json!({}))?;
             }
         }
         Ok(())
@@ -276,27 +297,37 @@ fn write_response(writer: &mut impl Write, status: u16, kind: &str, body: &[u8])
     writer.write_all(&[head.as_bytes(), body].concat())
 }
 
-/// Reads method, path and body; `None` at the end of the connection.
-fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, String, Vec<u8>)>> {
-    let mut first = String::new();
-    if reader.read_line(&mut first)? == 0 {
+/// A request of Claude Code.
+struct ApiRequest {
+    method: String,
+    path: String,
+    key: Option<String>,
+    body: Vec<u8>,
+}
+
+/// Reads a request; `None` at the end of the connection.
+fn read_request(reader: &mut impl BufRead) -> io::Result<Option<ApiRequest>> {
+    let Some(first) = read_head_line(reader)? else {
         return Ok(None);
-    }
+    };
     let mut words = first.split_whitespace().map(str::to_owned);
     let (method, path) = (
         words.next().unwrap_or_default(),
         words.next().unwrap_or_default(),
     );
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 || line.trim().is_empty() {
+    let (mut length, mut key) = (0, None);
+    for _ in 0..MAX_HEADERS {
+        let line = read_head_line(reader)?.unwrap_or_default();
+        if line.trim().is_empty() {
             break;
         }
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().unwrap_or(0);
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().unwrap_or(0),
+            "x-api-key" => key = Some(value.trim().to_owned()),
+            _ => {}
         }
     }
     if length > MAX_REQUEST {
@@ -304,5 +335,105 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, String,
     }
     let mut body = Vec::new();
     reader.take(length).read_to_end(&mut body)?;
-    Ok(Some((method, path, body)))
+    Ok(Some(ApiRequest {
+        method,
+        path,
+        key,
+        body,
+    }))
+}
+
+/// Reads a line of the head of a request; `None` at the end of the connection.
+fn read_head_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
+    let mut line = String::new();
+    let length = reader.take(MAX_HEAD_LINE).read_line(&mut line)?;
+    Ok((length > 0).then_some(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status and body of the answer to a request with these messages.
+    fn ask(api: &RecordedApi, key: &str, messages: &Value) -> (u16, Value) {
+        let body = json!({"model": "m", "messages": messages}).to_string();
+        let mut stream = TcpStream::connect(api.address).unwrap();
+        let head = format!(
+            "POST /v1/messages HTTP/1.1\r\nX-Api-Key: {key}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream
+            .write_all(&[head.as_bytes(), body.as_bytes()].concat())
+            .unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap())
+    }
+
+    /// An attempt at `docs-a` that read a file and ended.
+    fn attempt() -> RecordedAttempt {
+        let call = json!({"type": "tool_use", "id": "t1", "name": "mcp__ktx__read_raw_file", "input": {"path": "a.md"}});
+        let message = |block: Value| RecordedMessage {
+            blocks: vec![block],
+            ..RecordedMessage::default()
+        };
+        let text = "read /old/project/a.md".to_owned();
+        let answer = RecordedAnswer {
+            text,
+            is_error: false,
+        };
+        RecordedAttempt {
+            messages: vec![
+                message(call),
+                message(json!({"type": "text", "text": "Done."})),
+            ],
+            answers: [("t1".to_owned(), answer)].into(),
+            ..RecordedAttempt::default()
+        }
+    }
+
+    #[test]
+    fn record_is_played_until_an_answer_differs() {
+        let unit = UnitKey::from("docs-a");
+        let api = RecordedApi::start(
+            [(unit.clone(), attempt())].into(),
+            [(unit.clone(), "docs-a".to_owned())].into(),
+            NormalText::new(["/old/project".into(), "/new".into()]),
+        )
+        .unwrap();
+        let prompt = json!({"role": "user", "content": "## WorkUnit: docs-a\nRead."});
+        let first = json!([prompt]);
+        assert_eq!(ask(&api, "other", &first).0, 401, "another user");
+        let (status, message) = ask(&api, api.key(), &first);
+        assert_eq!((status, &message["stop_reason"]), (200, &json!("tool_use")));
+        let answered = |text: &str| {
+            let result = json!({"type": "tool_result", "tool_use_id": "t1", "content": text});
+            json!([
+                prompt,
+                {"role": "assistant", "content": message["content"]},
+                {"role": "user", "content": [result]},
+            ])
+        };
+        let (status, last) = ask(&api, api.key(), &answered("read /new/a.md"));
+        assert_eq!(
+            (status, &last["content"][0]["text"]),
+            (200, &json!("Done."))
+        );
+        assert!(api.ends().is_empty());
+        let (status, error) = ask(&api, api.key(), &answered("there is no a.md"));
+        assert_eq!(
+            (status, &error["error"]["message"]),
+            (400, &json!("record ends at call 1"))
+        );
+        let ends = api.ends();
+        assert_eq!(
+            (ends[&unit].call, ends[&unit].now.as_str()),
+            (Some(1), "there is no a.md")
+        );
+        let other = json!([{"role": "user", "content": "## WorkUnit: docs-b\n"}]);
+        assert_eq!(ask(&api, api.key(), &other).0, 400);
+    }
 }
