@@ -1,7 +1,7 @@
 //! Rehearsals: the recorded answers of models for the real Claude Code, with today's tools, policies, rules and validators.
 //!
 //! A rehearsal is a run of this program in a temporary clone of the commit that the recorded run began from. Its Claude Code has no
-//! login and asks [`recorded_api`]. It shows what the program does with recorded calls, not what a model would say now.
+//! login and asks [`recorded_api`]. It shows what the program does with recorded calls, not what a model would answer now.
 
 mod normal_text;
 mod record;
@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 pub use self::recorded_api::RecordEnd;
 use self::{
     normal_text::NormalText,
-    record::{RecordedAttempt, read_attempts},
+    record::{RecordedModel, read_attempts},
     recorded_api::RecordedApi,
 };
 use super::{BenchError, CloneDir};
@@ -67,7 +67,7 @@ pub struct Rehearsal<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RehearsedUnit {
     pub unit: UnitKey,
-    /// The recorded attempt.
+    /// Number of the recorded attempt.
     pub attempt: u32,
     /// Its verdict in the record.
     pub then: Option<Verdict>,
@@ -90,8 +90,8 @@ pub struct RequestDifference {
 }
 
 impl RequestDifference {
-    fn new(then: &RecordedAttempt, now: &RecordedAttempt, normal: &NormalText) -> Self {
-        let digest = |attempt: &RecordedAttempt| {
+    fn new(then: &RecordedModel, now: &RecordedModel, normal: &NormalText) -> Self {
+        let digest = |attempt: &RecordedModel| {
             let content = attempt.content.as_ref();
             content.map(|content| content.prompt.clone())
         };
@@ -136,8 +136,8 @@ impl RehearsalResult {
 
 impl RehearsedUnit {
     fn new(
-        (unit, then): (UnitKey, RecordedAttempt),
-        now: Option<&RecordedAttempt>,
+        (unit, then): (UnitKey, RecordedModel),
+        now: Option<&RecordedModel>,
         end: Option<RecordEnd>,
         normal: &NormalText,
     ) -> Self {
@@ -194,7 +194,7 @@ impl Rehearsal<'_> {
         let clone = CloneDir::create(&snapshot, false)?;
         self.copy_current_files(clone.path())?;
         let normal = NormalText::new([self.project.to_path_buf(), clone.path().to_path_buf()]);
-        let selected: BTreeMap<UnitKey, RecordedAttempt> = attempts
+        let selected: BTreeMap<UnitKey, RecordedModel> = attempts
             .into_iter()
             .filter(|(unit, _)| headings.contains_key(unit))
             .collect();
@@ -223,7 +223,7 @@ impl Rehearsal<'_> {
         &self,
         store: &RunStore,
         run: &RecordedRun,
-    ) -> Result<BTreeMap<UnitKey, RecordedAttempt>, BenchError> {
+    ) -> Result<BTreeMap<UnitKey, RecordedModel>, BenchError> {
         let mut source = recorded_tapes::open_source(store, run)?;
         let failed = |error| BenchError::failed("cannot read the record", error);
         let mut attempts = read_attempts(&mut source).map_err(failed)?;

@@ -30,6 +30,7 @@ const COLUMNS: [&str; 8] = [
     "difference",
     "request",
 ];
+const TEXT_COLUMNS: [&str; 4] = ["unit", "result", "then", "now"];
 
 /// Rehearses the units of `run` that `select` names, and prints the result.
 ///
@@ -78,16 +79,43 @@ pub(super) fn rehearse(
         ));
     }
     let redactor = Redactor::for_process(Some(&project.root));
-    let names = COLUMNS.map(str::to_owned).to_vec();
-    let mut table = TableWriter::new(TableFormat::resolve(None, global), names, Some(1), redactor);
-    for unit in &units {
-        table.push(row(unit));
+    let format = TableFormat::resolve(None, global);
+    let is_text = format == TableFormat::Text;
+    let columns: &[&str] = if is_text { &TEXT_COLUMNS } else { &COLUMNS };
+    let names = columns.iter().copied().map(str::to_owned).collect();
+    let mut table = TableWriter::new(format, names, Some(1), redactor);
+    // A person reads what would be different.
+    let is_shown = |unit: &&RehearsedUnit| !is_text || unit.result() != RehearsalResult::Same;
+    for unit in units.iter().filter(is_shown) {
+        table.push(if is_text {
+            text_row(unit)
+        } else {
+            row(unit).to_vec()
+        });
     }
     table.finish(&summary(&units))?;
     Ok(Exit::Ok)
 }
 
-fn row(unit: &RehearsedUnit) -> Vec<Value> {
+/// A row for people: the last column has the verdict of today, or where the record ends.
+fn text_row(unit: &RehearsedUnit) -> Vec<Value> {
+    let [unit, result, then, now, call, tool, difference, _] = row(unit);
+    let is_cut = !difference.is_null();
+    let result = match call.as_u64() {
+        Some(call) => json!(format!("record ends at call {call}")),
+        None => result,
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let cut = format!("{} {}", text(&tool), text(&difference));
+    vec![
+        unit,
+        result,
+        then,
+        if is_cut { json!(cut.trim()) } else { now },
+    ]
+}
+
+fn row(unit: &RehearsedUnit) -> [Value; 8] {
     let verdict = |verdict: Option<&Verdict>| {
         verdict.map_or(Value::Null, |verdict| {
             let reason = format!("{}: {}", verdict.cause.label(), verdict.reason);
@@ -96,7 +124,7 @@ fn row(unit: &RehearsedUnit) -> Vec<Value> {
     };
     let is_cut = unit.result() == RehearsalResult::RecordEnds;
     let end = unit.end.as_ref();
-    vec![
+    [
         json!(unit.unit),
         json!(unit.result().as_str()),
         verdict(unit.then.as_ref()),
@@ -125,16 +153,15 @@ fn request(difference: &RequestDifference) -> Value {
     }
 }
 
-/// For example `36 units rehearsed: 2 change, 1 record ends, 33 same`.
+/// For example `36 units rehearsed: 2 would change, 1 whose record ends, 33 the same`.
 fn summary(units: &[RehearsedUnit]) -> String {
     let count = |result| units.iter().filter(|unit| unit.result() == result).count();
-    let results = [
-        RehearsalResult::Changes,
-        RehearsalResult::RecordEnds,
-        RehearsalResult::NotPlanned,
-        RehearsalResult::Same,
+    let counts = [
+        (count(RehearsalResult::Changes), "would change"),
+        (count(RehearsalResult::RecordEnds), "whose record ends"),
+        (count(RehearsalResult::NotPlanned), "not planned"),
+        (count(RehearsalResult::Same), "the same"),
     ];
-    let counts = results.map(|result| (count(result), result.as_str()));
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let counts: Vec<String> = counts
         .map(|(count, name)| format!("{count} {name}"))

@@ -37,6 +37,7 @@ impl NormalText {
 
 static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let patterns = [
+        (r"\b\d{4}-\d\d-\d\d-\d{6}\b", "<date>"),
         (
             r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\b",
             "<date>",
@@ -60,11 +61,11 @@ mod tests {
 
     #[test]
     fn dates_directories_and_ids_do_not_differ() {
-        assert_eq!(PATTERNS.len(), 4);
+        assert_eq!(PATTERNS.len(), 5);
         let normal = NormalText::new(["/tmp/clone".into(), "/home/ann/project".into()]);
         let texts = [
-            "read /home/ann/project/a.md at 2026-11-30T23:44:49Z, job local-mx3y3bk1",
-            "read /tmp/clone/a.md at 2026-12-01T01:02:03.5Z, job local-abcdefgh",
+            "read /home/ann/project/a.md at 2026-11-30T23:44:49Z, 2026-11-30-234449-local-mx3y3bk1",
+            "read /tmp/clone/a.md at 2026-12-01T01:02:03.5Z, 2026-12-01-010203-local-abcdefgh",
         ];
         assert_eq!(normal.of(texts[0]), normal.of(texts[1]));
         assert_ne!(normal.of("3 rows"), normal.of("4 rows"));

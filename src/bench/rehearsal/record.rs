@@ -19,7 +19,7 @@ const MAX_MESSAGES: usize = 10_000;
 
 /// A recorded attempt from the start of a session to its end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RecordedAttempt {
+pub(crate) struct RecordedModel {
     pub number: u32,
     pub prompt: String,
     pub content: Option<ContentDigests>,
@@ -61,7 +61,7 @@ impl RecordedAnswer {
     }
 }
 
-impl RecordedAttempt {
+impl RecordedModel {
     fn begin(number: u32, started: &AttemptStarted) -> Self {
         Self {
             number,
@@ -125,8 +125,8 @@ impl RecordedAttempt {
 /// If the record cannot be read.
 pub(crate) fn read_attempts(
     source: &mut dyn EntrySource,
-) -> Result<BTreeMap<UnitKey, RecordedAttempt>, EntrySourceError> {
-    let mut attempts = BTreeMap::<UnitKey, RecordedAttempt>::new();
+) -> Result<BTreeMap<UnitKey, RecordedModel>, EntrySourceError> {
+    let mut attempts = BTreeMap::<UnitKey, RecordedModel>::new();
     let mut last_commit = None;
     loop {
         let status = source.poll(SLICE, &mut |entry| {
@@ -139,7 +139,7 @@ pub(crate) fn read_attempts(
                     Note::AttemptStarted(started) => {
                         let resumes = started.amendment.as_ref().and_then(|it| it.resume.as_ref());
                         if resumes.is_none() {
-                            attempts.insert(key, RecordedAttempt::begin(number, &started));
+                            attempts.insert(key, RecordedModel::begin(number, &started));
                         }
                     }
                     note => {

@@ -1,6 +1,6 @@
 //! A Messages API on the loopback interface that answers with what models answered in a record, for the real Claude Code.
 //!
-//! It knows nothing of what a model would say to another request: where the answers of tools differ from those of the record, the
+//! It knows nothing of what a model would answer to another request: where the answers of tools differ from those of the record, the
 //! record ends. Supports only the parts of HTTP/1.1 and server-sent events that Claude Code uses.
 
 use std::{
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{
     normal_text::NormalText,
-    record::{RecordedAnswer, RecordedAttempt, RecordedMessage},
+    record::{RecordedAnswer, RecordedMessage, RecordedModel},
 };
 use ingestdeck_core::tape::UnitKey;
 
@@ -34,11 +34,11 @@ const MAX_HEADERS: usize = 200;
 pub struct RecordEnd {
     /// Number of the call whose answer differs, from 1; `None` if the attempt asked for more than was recorded.
     pub call: Option<usize>,
-    /// Its tool.
+    /// The tool of this call.
     pub tool: Option<String>,
     /// The answer in the record.
     pub then: String,
-    /// The answer now.
+    /// The answer in the rehearsal.
     pub now: String,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct RecordedApi {
 
 #[derive(Debug)]
 struct ApiRecord {
-    attempts: BTreeMap<UnitKey, RecordedAttempt>,
+    attempts: BTreeMap<UnitKey, RecordedModel>,
     /// The key of KTX in the heading of a prompt, by unit.
     headings: BTreeMap<UnitKey, String>,
     normal: NormalText,
@@ -68,7 +68,7 @@ impl RecordedApi {
     /// # Errors
     /// If there is no free port.
     pub(crate) fn start(
-        attempts: BTreeMap<UnitKey, RecordedAttempt>,
+        attempts: BTreeMap<UnitKey, RecordedModel>,
         headings: BTreeMap<UnitKey, String>,
         normal: NormalText,
     ) -> io::Result<Self> {
@@ -187,7 +187,7 @@ impl ApiRecord {
     }
 
     /// The unit of a request, by the heading of its first message.
-    fn attempt_of(&self, messages: &[Value]) -> Option<(&UnitKey, &RecordedAttempt)> {
+    fn attempt_of(&self, messages: &[Value]) -> Option<(&UnitKey, &RecordedModel)> {
         let first = messages.first()?.to_string();
         let (unit, _) = self.headings.iter().find(|(_, key)| {
             let heading = json!(format!("## WorkUnit: {key}\n")).to_string();
@@ -197,7 +197,7 @@ impl ApiRecord {
     }
 
     /// The first answer of a tool that differs from that in the record.
-    fn difference(&self, attempt: &RecordedAttempt, messages: &[Value]) -> Option<RecordEnd> {
+    fn difference(&self, attempt: &RecordedModel, messages: &[Value]) -> Option<RecordEnd> {
         let calls = attempt.calls();
         let blocks = messages
             .iter()
@@ -374,7 +374,7 @@ mod tests {
     }
 
     /// An attempt at `docs-a` that read a file and ended.
-    fn attempt() -> RecordedAttempt {
+    fn attempt() -> RecordedModel {
         let call = json!({"type": "tool_use", "id": "t1", "name": "mcp__ktx__read_raw_file", "input": {"path": "a.md"}});
         let message = |block: Value| RecordedMessage {
             blocks: vec![block],
@@ -385,13 +385,13 @@ mod tests {
             text,
             is_error: false,
         };
-        RecordedAttempt {
+        RecordedModel {
             messages: vec![
                 message(call),
                 message(json!({"type": "text", "text": "Done."})),
             ],
             answers: [("t1".to_owned(), answer)].into(),
-            ..RecordedAttempt::default()
+            ..RecordedModel::default()
         }
     }
 

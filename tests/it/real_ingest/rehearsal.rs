@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::test_project::{TestProject, asked_by, good_turns, ktx};
-use crate::support::{api::ApiTurn, git::git};
+use crate::{
+    formats::schemas::RehearsalLine,
+    support::{api::ApiTurn, git::git},
+};
 
 const STRICT: &str = "[policy]\ndeny = [\"wiki_write arg:page-docs-seasons\"]\n";
 
@@ -45,6 +48,10 @@ fn rehearse(deck: &TestProject, more: &[&str]) -> Vec<Value> {
     assert_eq!(played.code, Some(0), "{played:#?}");
     let rows = played.stdout.lines();
     let mut rows: Vec<Value> = rows.map(|row| serde_json::from_str(row).unwrap()).collect();
+    for row in &rows {
+        let line: RehearsalLine = serde_json::from_value(row.clone()).expect("as published");
+        assert_eq!(serde_json::to_value(line).unwrap(), *row);
+    }
     rows.sort_by_key(|row| row["unit"].to_string());
     rows
 }
@@ -61,6 +68,7 @@ fn rehearsal_shows_what_other_rules_would_change() {
     };
     let same = rehearse(&deck, &[]);
     assert_eq!(results(&same), ["same", "same", "same"], "{same:#?}");
+    assert!(same.iter().all(|row| row["request"].is_null()), "{same:#?}");
 
     let deck = {
         let path = deck.home.path().join(".config/ingestdeck/config.toml");
