@@ -289,6 +289,10 @@ impl Rehearsal<'_> {
             .env("INGESTDECK_INGEST_CONTINUE", "never")
             .env("INGESTDECK_INGEST_REVIEW", "false")
             .env("INGESTDECK_INGEST_PROBE", "false")
+            // Nothing that happens in a rehearsal is news. The API refuses notifications.
+            .env("INGESTDECK_UI_NOTIFY", "off")
+            .env("INGESTDECK_NOTIFY_URL", api.url())
+            .env("OTEL_SDK_DISABLED", "true")
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         group_guard::set_parent_death_signal(&mut command, Signal::SIGTERM);
