@@ -22,24 +22,42 @@ pub struct CutSession {
     pub calls: Vec<RecordedCalls>,
 }
 
-/// The sessions that the next attempts of a run can continue, by unit.
+/// The sessions that the next attempts of a run can continue.
 #[derive(Debug, Default)]
-pub(crate) struct CutSessions(Mutex<HashMap<UnitKey, CutSession>>);
+pub(crate) struct CutSessions {
+    by_unit: Mutex<HashMap<UnitKey, CutSession>>,
+    /// Costs of sessions in prior runs, in US dollars; `None` where it is unknown.
+    prior_costs: HashMap<String, Option<f64>>,
+}
 
 impl CutSessions {
     pub(crate) fn new(prior: Vec<(UnitKey, CutSession)>) -> Self {
-        Self(Mutex::new(prior.into_iter().collect()))
+        let costs = prior
+            .iter()
+            .map(|(_, cut)| (cut.session.clone(), cut.work.cost_usd));
+        Self {
+            prior_costs: costs.collect(),
+            by_unit: Mutex::new(prior.into_iter().collect()),
+        }
+    }
+
+    /// The cost of a session that cost `own` in this run: with that of prior runs, if it is known.
+    pub(crate) fn whole_cost(&self, session: &str, own: f64) -> Option<f64> {
+        match self.prior_costs.get(session) {
+            None => Some(own),
+            Some(prior) => prior.map(|prior| prior + own),
+        }
     }
 
     /// What an attempt at `unit` that resumes `session` continues.
     pub(crate) fn of(&self, unit: &UnitKey, session: &str) -> Option<CutSession> {
-        let cut = self.0.lock().get(unit).cloned();
+        let cut = self.by_unit.lock().get(unit).cloned();
         cut.filter(|cut| cut.session == session)
     }
 
     /// An attempt at `unit` has ended: its session was `cut`, or nothing can continue.
     pub(crate) fn set(&self, unit: &UnitKey, cut: Option<CutSession>) {
-        let mut sessions = self.0.lock();
+        let mut sessions = self.by_unit.lock();
         match cut {
             Some(cut) => _ = sessions.insert(unit.clone(), cut),
             None => _ = sessions.remove(unit),

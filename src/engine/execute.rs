@@ -202,7 +202,10 @@ impl AttemptExecutor {
             step_budget,
             paid_usd: match &cut {
                 Some(cut) => cut.work.cost_usd,
-                None => resumed.and_then(|session| meter.session_cost(unit, session)),
+                None => resumed.and_then(|session| {
+                    let own = meter.session_cost(unit, session)?;
+                    self.cut.whole_cost(session, own)
+                }),
             },
             cut,
             traceparent: self
