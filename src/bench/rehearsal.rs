@@ -176,7 +176,7 @@ impl Rehearsal<'_> {
     /// If the record or the project cannot be used, or the rehearsal cannot run.
     pub fn run(&self) -> Result<Vec<RehearsedUnit>, BenchError> {
         let store = RunStore::new(self.project);
-        let attempts = self.recorded_attempts(&store, self.run)?;
+        let (attempts, base) = self.recorded_attempts(&store, self.run)?;
         let state = recorded_tapes::fold(&store, self.run)?;
         let planned = state.units.iter().filter_map(|unit| unit.planned.clone());
         let headings: BTreeMap<UnitKey, String> = planned
@@ -187,10 +187,7 @@ impl Rehearsal<'_> {
             let message = "the record has no answers of a model for these units";
             return Err(BenchError::new(Exit::NotFound, message.to_owned()));
         }
-        let base = attempts
-            .values()
-            .find_map(|attempt| attempt.base.as_deref());
-        let snapshot = ProjectSnapshot::at(self.project, base)?;
+        let snapshot = ProjectSnapshot::at(self.project, base.as_deref())?;
         let clone = CloneDir::create(&snapshot, false)?;
         self.copy_current_files(clone.path())?;
         let normal = NormalText::new([self.project.to_path_buf(), clone.path().to_path_buf()]);
@@ -205,7 +202,7 @@ impl Rehearsal<'_> {
         drop(api);
         let rehearsed = RunStore::new(clone.path());
         let now = match rehearsed.list()?.first() {
-            Some(run) => self.recorded_attempts(&rehearsed, run)?,
+            Some(run) => self.recorded_attempts(&rehearsed, run)?.0,
             None => BTreeMap::new(),
         };
         let mut units: Vec<RehearsedUnit> = selected
@@ -223,12 +220,10 @@ impl Rehearsal<'_> {
         &self,
         store: &RunStore,
         run: &RecordedRun,
-    ) -> Result<BTreeMap<UnitKey, RecordedModel>, BenchError> {
+    ) -> Result<(BTreeMap<UnitKey, RecordedModel>, Option<String>), BenchError> {
         let mut source = recorded_tapes::open_source(store, run)?;
         let failed = |error| BenchError::failed("cannot read the record", error);
-        let mut attempts = read_attempts(&mut source).map_err(failed)?;
-        attempts.retain(|unit, _| self.units.contains(unit));
-        Ok(attempts)
+        read_attempts(&mut source, self.units).map_err(failed)
     }
 
     /// Rules and settings are those of today.

@@ -16,6 +16,8 @@ use ingestdeck_core::{
 const SLICE: usize = 4 << 20;
 /// Most messages of an attempt that are kept.
 const MAX_MESSAGES: usize = 10_000;
+/// Most bytes of lines that are kept of a record. What is beyond them counts as its end.
+const MAX_BYTES: usize = 512 << 20;
 
 /// A recorded attempt from the start of a session to its end.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +28,6 @@ pub(crate) struct RecordedModel {
     pub messages: Vec<RecordedMessage>,
     /// What tools answered, by the id of the call.
     pub answers: HashMap<String, RecordedAnswer>,
-    /// Commit that its worktree started from, if it wrote a patch.
-    pub base: Option<String>,
     pub verdict: Option<Verdict>,
 }
 
@@ -119,48 +119,50 @@ impl RecordedModel {
     }
 }
 
-/// The last attempt at each unit that began a session.
+/// The last attempt at each of `units` that began a session, and the commit that the run began from, if it shows it.
 ///
 /// # Errors
 /// If the record cannot be read.
 pub(crate) fn read_attempts(
     source: &mut dyn EntrySource,
-) -> Result<BTreeMap<UnitKey, RecordedModel>, EntrySourceError> {
+    units: &[UnitKey],
+) -> Result<(BTreeMap<UnitKey, RecordedModel>, Option<String>), EntrySourceError> {
     let mut attempts = BTreeMap::<UnitKey, RecordedModel>::new();
-    let mut last_commit = None;
+    let (mut base, mut bytes) = (None, 0_usize);
     loop {
         let status = source.poll(SLICE, &mut |entry| {
             let EntryScope::Attempt(unit, number) = entry.scope else {
                 return;
             };
             let key = UnitKey::from(unit);
+            let is_wanted = units.contains(&key);
             match entry.body {
                 EntryBody::Note(json) => match Note::parse(json) {
-                    Note::AttemptStarted(started) => {
+                    Note::AttemptStarted(started) if is_wanted => {
                         let resumes = started.amendment.as_ref().and_then(|it| it.resume.as_ref());
                         if resumes.is_none() {
                             attempts.insert(key, RecordedModel::begin(number, &started));
                         }
                     }
-                    note => {
+                    Note::AttemptEnded(ended) => {
                         let attempt = attempts.get_mut(&key);
-                        let Some(attempt) = attempt.filter(|it| it.number == number) else {
-                            return;
-                        };
-                        match note {
-                            Note::AttemptEnded(ended) => attempt.verdict = Some(ended.verdict),
-                            Note::PatchWritten(written) => {
-                                last_commit = Some(written.base.clone());
-                                attempt.base = Some(written.base);
-                            }
-                            _ => {}
+                        if let Some(attempt) = attempt.filter(|it| it.number == number) {
+                            attempt.verdict = Some(ended.verdict);
                         }
                     }
+                    // Units of a run begin from the same commit, those that wrote no patch as well.
+                    Note::PatchWritten(written) => {
+                        base.get_or_insert(written.base);
+                    }
+                    _ => {}
                 },
                 EntryBody::Stdout(line) => {
                     let attempt = attempts.get_mut(&key);
                     if let Some(attempt) = attempt.filter(|it| it.number == number) {
-                        attempt.push_line(line);
+                        bytes = bytes.saturating_add(line.len());
+                        if bytes <= MAX_BYTES {
+                            attempt.push_line(line);
+                        }
                     }
                 }
                 _ => {}
@@ -171,9 +173,5 @@ pub(crate) fn read_attempts(
         }
     }
     attempts.retain(|_, attempt| !attempt.messages.is_empty());
-    // Units of a run begin from the same commit.
-    for attempt in attempts.values_mut() {
-        attempt.base = attempt.base.take().or_else(|| last_commit.clone());
-    }
-    Ok(attempts)
+    Ok((attempts, base))
 }
