@@ -45,6 +45,7 @@ pub(crate) mod project;
 mod prune;
 mod pull_request;
 mod query;
+mod rehearsal;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod review;

@@ -3,11 +3,12 @@
 //!
 //! Each run is this program in a temporary clone of the commit at HEAD, so it is an ordinary run. `cell_run` starts
 //! one, `result` is the file with the results, `scores` has the figures and the rules, and `baseline` those of an earlier
-//! bench. It must not know how anything is printed.
+//! bench. [`rehearsal`] repeats a recorded run in the same way. It must not know how anything is printed.
 
 mod args;
 mod baseline;
 mod cell_run;
+pub mod rehearsal;
 mod result;
 pub mod scores;
 

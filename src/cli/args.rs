@@ -415,6 +415,12 @@ pub(crate) struct RunArgs {
     /// Cost limit of the project for a day, in UTC: the run gets what is left of it
     #[arg(long, value_name = "USD")]
     pub max_day_budget_usd: Option<f64>,
+    /// Repeat the recorded answers of this run with the tools, rules and validators of today; the arguments are patterns of units
+    ///
+    /// Claude Code runs without a login in a temporary clone, and nothing is written to the project. Where an answer of a tool
+    /// differs from that in the record, the record ends: what a model would do then is not known.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["resume_run", "failed", "failed_from", "text", "file", "detach", "review", "branch", "feedback", "worker"])]
+    pub rehearse: Option<String>,
     /// Wait for another ingest of the project to end, at most this long (10m, or none for no limit) [default: do not wait]
     #[arg(long, value_name = "DURATION", value_parser = attempt::time_limit)]
     pub lock_timeout: Option<TimeLimitSetting>,

@@ -6,13 +6,13 @@ use super::{
     args::GlobalArgs,
     exit::{CliError, Exit},
     launch::find_claude,
-    session_files,
 };
+use ingestdeck_os::user_dirs;
 use ingestdeck_records::replay::{ActiveSession, claude_sessions};
 
 /// The file of a running session with this id, or with this id of a background session.
 pub(super) fn find_active(id: &str) -> Option<(PathBuf, ActiveSession)> {
-    claude_sessions::find_active(&session_files::claude_dir()?, id)
+    claude_sessions::find_active(&user_dirs::claude_dir()?, id)
 }
 
 /// Runs `claude VERB ID` in this terminal for a background session; `None` if no running one has this id.

@@ -12,7 +12,9 @@ use super::{
     exit::{self, CliError, Exit, SIGINT},
     launch,
     plan::{self, PlanForecast},
-    policy, project, settings,
+    policy,
+    project::{self, PlannedAttempts},
+    settings,
     signals::{ShutdownState, SignalListener},
 };
 use ingestdeck_agent::private_dir;
@@ -180,7 +182,12 @@ fn plan_units(
     };
     let (permissions, _) = settings::permissions(global)?;
     let project = project::read(clone.path())?.with_permissions(permissions);
-    let run = project::plan_run(&of_clone, &project, &selection(args), None)?;
+    let run = project::plan_run(
+        &of_clone,
+        &project,
+        &selection(args),
+        PlannedAttempts::default(),
+    )?;
     if run.planned.units.is_empty() {
         return Err(plan::unusable_plan_error(&run).unwrap_or_else(|| {
             CliError::not_found("the commit at HEAD has no units")

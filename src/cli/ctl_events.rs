@@ -57,6 +57,7 @@ const METADATA: &[&str] = &[
     "cost_usd",
     "cost_partial",
     "cost_estimate_usd",
+    "continued",
     "commit",
     "lost",
 ];

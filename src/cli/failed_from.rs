@@ -13,7 +13,9 @@ use ingestdeck_ingest::{plan::PlanError, project::Project};
 use super::{
     args::{GlobalArgs, SelectArgs},
     exit::{self, CliError},
-    playback_output, project, report,
+    playback_output,
+    project::{self, PlannedAttempts},
+    report,
 };
 
 /// Maximum number of units that a warning names, and of columns of a name.
@@ -50,10 +52,10 @@ pub(crate) fn plan_run(
     global: &GlobalArgs,
     project: &Project,
     select: &SelectArgs,
-    model: Option<&str>,
+    attempts: PlannedAttempts<'_>,
 ) -> Result<Option<RunPlan>, CliError> {
     let Some(record) = &select.resume.failed_from else {
-        return project::plan_run(global, project, select, model).map(Some);
+        return project::plan_run(global, project, select, attempts).map(Some);
     };
     let wanted = failed_units(global, select, record)?;
     if wanted.is_empty() {
@@ -66,7 +68,7 @@ pub(crate) fn plan_run(
         only: only.collect(),
         ..select.clone()
     };
-    let mut taken = match project::try_plan_run(project, &keys, model) {
+    let mut taken = match project::try_plan_run(project, &keys, attempts) {
         // The warning names them.
         Err(ResumeError::Plan(PlanError::NoSuchUnit { .. })) => None,
         planned => Some(planned.map_err(|error| project::plan_failure(global, error))?),

@@ -32,6 +32,7 @@ use ingestdeck_core::{
     text::{self, commands::shell_quote, dollars, dollars_of_sum, pluralize},
 };
 use ingestdeck_engine::{continued_runs::ContinuedRuns, launch::runtime, recorded_tapes};
+use ingestdeck_os::user_dirs;
 use ingestdeck_records::{
     replay::{FileSource, SessionFile, SessionStatus, claude_sessions::recent_sessions},
     store::{RunStatus, RunStore, db::IndexedRun},
@@ -535,7 +536,7 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) ->
 
 /// The newest sessions of Claude Code in this directory.
 fn sessions(directory: &Path, now: Timestamp) -> Vec<HomeLine> {
-    let Some(claude) = session_files::claude_dir() else {
+    let Some(claude) = user_dirs::claude_dir() else {
         return Vec::new();
     };
     let found = recent_sessions(&claude, directory, MAX_SESSIONS);

@@ -1,8 +1,9 @@
 //! What runs now and may change without a key: runs of the project, and sessions of Claude Code. The home screen compares
 //! two of these values, which is much faster than listing everything.
 
-use super::{args::GlobalArgs, exit::CliError, project, runs, session_files};
+use super::{args::GlobalArgs, exit::CliError, project, runs};
 use ingestdeck_core::tape::RunId;
+use ingestdeck_os::user_dirs;
 use ingestdeck_records::replay::{ActiveSession, running_sessions};
 
 /// Number of the newest runs of which one may be active.
@@ -24,7 +25,7 @@ impl Activity {
             reason = "the name of the project's directory is compared, nothing is opened"
         )]
         let directory = directory.and_then(|directory| directory.canonicalize().ok());
-        let claude = session_files::claude_dir();
+        let claude = user_dirs::claude_dir();
         let mut sessions = claude.map_or_else(Vec::new, |claude| running_sessions(&claude));
         sessions.retain(|session| directory.as_ref() == Some(&session.directory));
         sessions.sort_by(|one, other| one.id.cmp(&other.id));

@@ -24,7 +24,9 @@ use super::{
     exit::{self, CliError, Exit},
     failed_from, git_sources,
     model_choice::ModelChoice,
-    output, playback_output, policy, project, runs, settings,
+    output, playback_output, policy,
+    project::{self, PlannedAttempts},
+    runs, settings,
 };
 use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem, to_lines},
@@ -59,7 +61,9 @@ pub(crate) fn plan(global: &GlobalArgs, args: &PlanArgs) -> Result<Exit, CliErro
     }
     let project = project::open(global)?;
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
-    let planned = failed_from::plan_run(global, &project, select, choice.model.as_deref())?;
+    let config = settings::load(global)?;
+    let attempts = PlannedAttempts::new(choice.model.as_deref(), &config.ingest);
+    let planned = failed_from::plan_run(global, &project, select, attempts)?;
     let Some(taken) = planned else {
         return Ok(Exit::Ok);
     };
@@ -102,7 +106,7 @@ pub(crate) fn plan(global: &GlobalArgs, args: &PlanArgs) -> Result<Exit, CliErro
         choice.model.as_deref(),
         project.settings.work_units.max_concurrency,
     );
-    let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile);
+    let pass = ReconcilePolicy::new(*config.ingest.reconcile);
     let is_all = pass.justifies_a_run(&taken, select.is_everything());
     let unusable = unusable_plan_error(&taken).filter(|_| !is_all);
     let is_empty = taken.planned.units.is_empty() && !taken.planned.has_documents() && !is_all;

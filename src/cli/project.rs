@@ -8,7 +8,10 @@ use super::{
     model_choice::ModelChoice,
     settings,
 };
-use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_core::{
+    config::{ContinueAction, IngestSettings},
+    diagnostic::Problem,
+};
 use ingestdeck_engine::resume::{self, ContinueMode, PlanRequest, ResumeError, RunPlan};
 use ingestdeck_ingest::{
     SqlWorkers,
@@ -117,6 +120,23 @@ pub(crate) fn selection(select: &SelectArgs) -> UnitSelection {
     }
 }
 
+/// How the attempts of a plan run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlannedAttempts<'a> {
+    pub model: Option<&'a str>,
+    /// Units that were cut from outside continue in their sessions.
+    pub continues_sessions: bool,
+}
+
+impl<'a> PlannedAttempts<'a> {
+    pub(crate) fn new(model: Option<&'a str>, settings: &IngestSettings) -> Self {
+        Self {
+            model,
+            continues_sessions: *settings.continue_cut == ContinueAction::Auto,
+        }
+    }
+}
+
 /// Plans the run that the flags select, and prints warnings about it.
 ///
 /// # Errors
@@ -125,16 +145,16 @@ pub(crate) fn plan_run(
     global: &GlobalArgs,
     project: &Project,
     select: &SelectArgs,
-    model: Option<&str>,
+    attempts: PlannedAttempts<'_>,
 ) -> Result<RunPlan, CliError> {
-    try_plan_run(project, select, model).map_err(|error| plan_failure(global, error))
+    try_plan_run(project, select, attempts).map_err(|error| plan_failure(global, error))
 }
 
 /// As [`plan_run`], with the error of the plan.
 pub(crate) fn try_plan_run(
     project: &Project,
     select: &SelectArgs,
-    model: Option<&str>,
+    attempts: PlannedAttempts<'_>,
 ) -> Result<RunPlan, ResumeError> {
     let ResumeArgs {
         resume_run, failed, ..
@@ -146,7 +166,8 @@ pub(crate) fn try_plan_run(
     let request = PlanRequest {
         selection: selection(select),
         continued: resumed.or(failed),
-        model,
+        model: attempts.model,
+        continues_sessions: attempts.continues_sessions,
     };
     resume::plan_run(project, request, &exit::print_warning)
 }

@@ -9,7 +9,9 @@ use super::{
     failed_from, git_sources,
     launch::{self, TapeLocation},
     model_choice::ModelChoice,
-    otel, plan, playback_output, policy, project,
+    otel, plan, playback_output, policy,
+    project::{self, PlannedAttempts},
+    rehearsal,
     review_rules::ReviewRules,
     run_limits, settings, texts,
 };
@@ -40,6 +42,9 @@ use ingestdeck_ingest::{
 /// # Errors
 /// If the project, the settings or the agent cannot be used, or if the run cannot be recorded.
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
+    if let Some(run) = &args.rehearse {
+        return rehearsal::rehearse(global, run, &args.select);
+    }
     if !global.is_engine {
         args.nats.warning().iter().for_each(exit::print_warning);
     }
@@ -129,9 +134,12 @@ pub(crate) fn start_run(
         (Some(texts), _) => resume::plan_new_texts(&project, &project::selection(select), texts)?,
         (None, Some(run)) => resume::plan_review(&project, run, &exit::print_warning)?,
         (None, None) => {
-            let planned =
-                failed_from::plan_run(global, &project, select, options.model.as_deref())?;
-            match planned {
+            let attempts = PlannedAttempts {
+                // New feedback is for the beginning of a session.
+                continues_sessions: options.feedback.is_none(),
+                ..PlannedAttempts::new(options.model.as_deref(), &options.ingest)
+            };
+            match failed_from::plan_run(global, &project, select, attempts)? {
                 Some(planned) => planned,
                 None => return Ok(Exit::Ok),
             }
@@ -224,6 +232,7 @@ pub(crate) fn start_run(
         branch: prior_branch,
         projected,
         committed,
+        sessions,
         ..
     } = taken;
     let review = review.map(|review| ReviewOptions { prior, ..review });
@@ -313,6 +322,7 @@ pub(crate) fn start_run(
             continues,
             projected,
             committed,
+            sessions,
         },
         agent,
         options: Arc::new(options),

@@ -1,10 +1,6 @@
 //! Lists the session files of Claude Code and the other records in a directory. [`super::session_watch`] shows one that is being written.
 
-use std::{
-    io::Write as _,
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::{io::Write as _, path::Path, time::SystemTime};
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -112,14 +108,6 @@ fn add_run(file: &mut SessionFile, timeline: &Timeline) {
         title.push_str(&format!(", {failed} failed"));
     }
     (file.title, file.cost_usd, file.has_failed) = (Some(title), run_cost(state), failed > 0);
-}
-
-/// The directory of Claude Code; `None` without a home.
-pub(super) fn claude_dir() -> Option<PathBuf> {
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".claude"));
-    std::env::var_os("CLAUDE_CONFIG_DIR")
-        .map(PathBuf::from)
-        .or(home)
 }
 
 /// Prints the records in a directory, and on stderr what is left out.

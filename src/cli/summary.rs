@@ -16,6 +16,7 @@ use ingestdeck_core::{
         outcome::REVIEWED,
         recorded_decisions::{self, RecordedDecision},
         saved_commits::{SavedCommit, commits_json, newest_commits, saved_commits},
+        savings::savings,
         shared_files::{self, SharedFile},
         spending::{CostFigure, UnitSpending, run_cost},
         state::{RECONCILE_KEY, UnitState, UnitStatus},
@@ -24,8 +25,8 @@ use ingestdeck_core::{
     tape::{
         Millis,
         note::{
-            BlockedFile, ProjectionCause, RunEndOutcome, SourcesProjected, VerdictCause,
-            attempt_output::UnreadFile,
+            BlockedFile, ContinuedWork, ProjectionCause, RunEndOutcome, SourcesProjected,
+            VerdictCause, attempt_output::UnreadFile,
         },
     },
     text::{
@@ -115,6 +116,30 @@ struct EffortSummary {
     shown_cost: CostFigure,
     turns: u64,
     calls: u64,
+    continued: ContinuedSummary,
+}
+
+/// What units saved because they continued in their sessions. A session that was cut again counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct ContinuedSummary {
+    units: usize,
+    tokens: u64,
+    active_ms: u64,
+}
+
+impl ContinuedSummary {
+    fn from_state(state: &RunState) -> Self {
+        fn last(unit: &UnitState) -> Option<&ContinuedWork> {
+            let mut attempts = unit.attempts.iter().rev();
+            attempts.find_map(|attempt| attempt.setup.continued())
+        }
+        let continued = state.units.iter().filter_map(last);
+        continued.fold(Self::default(), |sum, work| Self {
+            units: sum.units + 1,
+            tokens: sum.tokens.saturating_add(work.tokens),
+            active_ms: sum.active_ms.saturating_add(work.active_ms),
+        })
+    }
 }
 
 /// What successful units did with their raw files.
@@ -284,6 +309,7 @@ impl RunSummary {
                 calls: attempts()
                     .map(|attempt| u64::from(attempt.counts.calls))
                     .sum(),
+                continued: ContinuedSummary::from_state(state),
             },
             failed: units_with_status(state, UnitStatus::Failed),
             budget: units_with_status(state, UnitStatus::BudgetExhausted),
@@ -430,6 +456,14 @@ impl RunSummary {
         if let Some(estimate) = self.effort.shown_cost.estimate() {
             event["cost_estimate_usd"] = json!(estimate);
         }
+        let ContinuedSummary {
+            units,
+            tokens,
+            active_ms,
+        } = self.effort.continued;
+        if units > 0 {
+            event["continued"] = json!({"units": units, "tokens": tokens, "active_ms": active_ms});
+        }
         if !self.documents.is_empty() {
             let refused = self.documents.refused.iter();
             let refused = refused.map(|(path, why)| json!({"path": path, "reason": why}));
@@ -519,6 +553,12 @@ impl RunSummary {
             "turn",
         );
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
+        let continued = self.effort.continued;
+        if continued.units > 0 {
+            let units = pluralize(continued.units, "unit");
+            let savings = savings(continued.tokens, continued.active_ms);
+            let _ = writeln!(text, "{units} continued in the session: {savings}");
+        }
         let (earlier, newest) = newest_commits(&self.publication.commits);
         for line in earlier
             .into_iter()

@@ -20,9 +20,9 @@ use serde::{Deserialize, Serialize};
 use self::schema::{KEYS, SettingKey};
 pub use self::{
     schema::{
-        AgentSettings, AutoRetrySettings, ClaudeSettings, Config, DisconnectAction, FailureRule,
-        IngestSettings, MismatchPolicy, NotifyMode, NotifySettings, OtelSettings, PolicySettings,
-        ProgressMode, TurnLimitAction, UiSettings, UnreadAction, UnsourcedAction,
+        AgentSettings, AutoRetrySettings, ClaudeSettings, Config, ContinueAction, DisconnectAction,
+        FailureRule, IngestSettings, MismatchPolicy, NotifyMode, NotifySettings, OtelSettings,
+        PolicySettings, ProgressMode, TurnLimitAction, UiSettings, UnreadAction, UnsourcedAction,
     },
     value::SettingValue,
 };
@@ -84,6 +84,15 @@ pub struct Setting<T> {
     pub value: T,
     #[serde(skip)]
     pub origin: SettingOrigin,
+}
+
+impl<T: Default> Default for Setting<T> {
+    fn default() -> Self {
+        Self {
+            value: T::default(),
+            origin: SettingOrigin::Default,
+        }
+    }
 }
 
 impl<T> std::ops::Deref for Setting<T> {

@@ -33,6 +33,7 @@ pub mod report;
 pub mod review;
 pub mod run_forecast;
 pub mod saved_commits;
+pub mod savings;
 pub(crate) mod schedule_change;
 pub mod shared_files;
 pub mod slot_lanes;

@@ -145,6 +145,14 @@ impl ContinuedRuns {
         self.chain(run).find(|run| self.has_open_review(*run))
     }
 
+    /// True if a run that `later` neither is nor continues continues `run`.
+    pub(super) fn is_continued_besides(&self, run: RunId, later: RunId) -> bool {
+        let mut others = self.runs.iter().filter(|known| known.run != later);
+        others.any(|known| {
+            known.continuation.continues == Some(run) && !self.continues(later, known.run)
+        })
+    }
+
     /// True if `later` continues `run`, directly or by runs between them.
     pub(super) fn continues(&self, later: RunId, run: RunId) -> bool {
         self.chain(later).any(|it| it == run)

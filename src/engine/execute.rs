@@ -15,6 +15,7 @@ use self::integration::{Integration, record_note};
 use super::{
     attempt_limits::AttemptLimits,
     attempt_order::{AttemptOrder, preparation_failed},
+    cut_sessions::{CutSession, CutSessions, has_session_file},
     driver::{self, AttemptEnd, Executor, SaveOutcome},
     local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt, LocalAttempts},
     started_run::StartedRun,
@@ -28,14 +29,17 @@ use super::{
 };
 use ingestdeck_agent::{Agent, session_lock::SessionLocks};
 use ingestdeck_core::{
+    config::ContinueAction,
     run::{RunOptions, state::RECONCILE_KEY},
     tape::{
         Note, UnitKey,
-        note::{Amendment, AttemptOutcome, PatchWritten, Severity},
+        note::{Amendment, AttemptOutcome, ContinuedWork, PatchWritten, Severity},
     },
     units::{retry::RetryMode, schedule::IntegrationReport},
 };
-use ingestdeck_ingest::{attempt::WrittenPatch, git::CommitId, work_unit::WorkUnit};
+use ingestdeck_ingest::{
+    attempt::WrittenPatch, git::CommitId, transcript::RecordedCalls, work_unit::WorkUnit,
+};
 
 /// The machines that the units of a run use.
 #[derive(Debug)]
@@ -73,6 +77,8 @@ pub(crate) struct AttemptExecutor {
     options: Arc<RunOptions>,
     limits: Arc<AttemptLimits>,
     started: StartedRun,
+    /// What the next attempts continue on this machine.
+    cut: CutSessions,
 }
 
 impl AttemptExecutor {
@@ -106,6 +112,15 @@ impl AttemptExecutor {
             options,
             limits,
             started,
+            cut: CutSessions::default(),
+        }
+    }
+
+    /// The first attempts at these units continue sessions of a prior run.
+    pub(crate) fn with_sessions(self, sessions: Vec<(UnitKey, CutSession)>) -> Self {
+        Self {
+            cut: CutSessions::new(sessions),
+            ..self
         }
     }
 
@@ -171,6 +186,10 @@ impl AttemptExecutor {
             _ => return None,
         };
         let meter = self.started.approvals.meter();
+        let resumed = amendment.resume.as_deref();
+        let cut = resumed
+            .filter(|_| amendment.feedback.is_none())
+            .and_then(|session| self.cut.of(unit, session));
         let task = AttemptTask {
             unit: unit.clone(),
             attempt,
@@ -185,10 +204,14 @@ impl AttemptExecutor {
                 .unwrap_or_else(|| Uuid::new_v4().to_string()),
             model: model.clone(),
             step_budget,
-            paid_usd: amendment
-                .resume
-                .as_deref()
-                .and_then(|session| meter.session_cost(unit, session)),
+            paid_usd: match &cut {
+                Some(cut) => cut.work.cost_usd,
+                None => resumed.and_then(|session| {
+                    let own = meter.session_cost(unit, session)?;
+                    self.cut.whole_cost(session, own)
+                }),
+            },
+            cut,
             traceparent: self
                 .started
                 .trace
@@ -198,16 +221,22 @@ impl AttemptExecutor {
         Some((task, base.unwrap_or_else(|| self.run.worktrees.base())))
     }
 
-    /// The amendment, without a session whose worker is gone.
+    /// The amendment, without a session whose worker or whose file is gone.
     fn reachable_amendment(&self, unit: &UnitKey, attempt: u32, amendment: Amendment) -> Amendment {
         let session = amendment.resume.as_deref();
         let lost = self.workers.as_ref().zip(session);
-        let Some(worker) =
-            lost.and_then(|(workers, session)| workers.host.pool.worker_of_lost_session(session))
-        else {
-            return amendment;
+        let lost_worker =
+            lost.and_then(|(workers, session)| workers.host.pool.worker_of_lost_session(session));
+        let is_deleted = |session: &str| {
+            self.cut.of(unit, session).is_some()
+                && !has_session_file(&self.run.project.root, session)
         };
-        self.report_new_session(unit, attempt, &SessionLost::Draining(worker));
+        let reason = match lost_worker {
+            Some(worker) => SessionLost::Draining(worker),
+            None if session.is_some_and(is_deleted) => SessionLost::Deleted,
+            None => return amendment,
+        };
+        self.report_new_session(unit, attempt, &reason);
         Amendment {
             resume: None,
             ..amendment
@@ -289,6 +318,7 @@ impl AttemptExecutor {
             task.session.clone_from(&adopted.session);
         }
         let session = task.session.clone();
+        self.cut.set(unit, None);
         match (&self.workers, place) {
             (Some(workers), Some(AttemptPlace::Worker(permit))) => {
                 let host = &workers.host;
@@ -312,13 +342,52 @@ impl AttemptExecutor {
                     .await;
                 let repeat =
                     host.map(|host| host.repeat_of(&finished.ended.verdict, &host.account));
-                (
-                    finished,
-                    Some(session),
+                let repeat = match (
                     repeat.unwrap_or(RetryMode::FromStart),
-                )
+                    self.keep_cut_session(&task, &finished),
+                ) {
+                    (RetryMode::FromStart, Some(session)) => RetryMode::ResumeSession(session),
+                    (repeat, _) => repeat,
+                };
+                let session = finished.new_session.clone().unwrap_or(session);
+                (finished, Some(session), repeat)
             }
         }
+    }
+
+    /// Keeps what the next attempt at the unit can continue. Returns its session.
+    fn keep_cut_session(&self, task: &AttemptTask, finished: &FinishedAttempt) -> Option<String> {
+        let is_wanted = *self.options.ingest.continue_cut == ContinueAction::Auto
+            && !self.local.agent.is_scripted()
+            && task.unit.as_str() != RECONCILE_KEY;
+        let work = finished.cut.clone().filter(|_| is_wanted)?;
+        // An attempt that began a new session continued nothing.
+        let earlier = task.cut.as_ref().filter(|_| finished.new_session.is_none());
+        let session = finished.new_session.as_ref().unwrap_or(&task.session);
+        if !has_session_file(&self.run.project.root, session) {
+            return None;
+        }
+        let work = ContinuedWork {
+            attempt: task.attempt,
+            ..work
+        };
+        let work = work.after(earlier.map(|cut| &cut.work));
+        // Before the first message of the model, there is nothing to continue.
+        if work.turns == 0 {
+            return None;
+        }
+        let mut calls = earlier.map_or_else(Vec::new, |cut| cut.calls.clone());
+        calls.push(RecordedCalls {
+            job: self.run.job.id.clone(),
+            attempt: task.attempt,
+        });
+        let cut = CutSession {
+            session: session.clone(),
+            work,
+            calls,
+        };
+        self.cut.set(&task.unit, Some(cut));
+        Some(session.clone())
     }
 
     /// Records the patch of an attempt, for the integration.
@@ -355,6 +424,7 @@ impl Executor for AttemptExecutor {
             ended,
             patch,
             warning,
+            ..
         } = finished;
         let verdict = ended.verdict.clone();
         driver::log_verdict(&unit, attempt, &verdict, ended.exit_code, ended.signal);

@@ -29,6 +29,7 @@ use super::{
     attempt_limits::AttemptLimits,
     control_socket::{ControlServer, ServedRun},
     controller::RunController,
+    cut_sessions::CutSession,
     driver::{DriverError, Executor, PersonTimeouts, ScheduleDriver},
     execute::{AttemptExecutor, IngestRun, ReconcileOptions, RunPlaces},
     fail_fast_recorder::FailFastRecorder,
@@ -146,6 +147,8 @@ pub struct PriorWork {
     pub projected: Vec<SourcesProjected>,
     /// The run whose commits are reviewed, if they are.
     pub committed: Option<CommittedRun>,
+    /// Units that continue in their sessions.
+    pub sessions: Vec<(UnitKey, CutSession)>,
 }
 
 /// Options of the review before the commit.
@@ -272,6 +275,7 @@ pub fn launch<T>(
         };
         AttemptExecutor::new(run, agent, options, limits, locks, started)
             .with_prior_patches(resume::pending_patches(prior.continues.as_ref()))
+            .with_sessions(prior.sessions)
             .with_places(places, prior_tape)
     };
     setup.run_schedule(now, schedule, &notes, make, client)

@@ -4,18 +4,20 @@
 
 mod session_texts;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{mpsc, oneshot},
     task,
 };
+use uuid::Uuid;
 
 use self::session_texts::SessionTexts;
 use super::{
     attempt_limits::AttemptLimits,
     attempt_order::{AttemptOrder, preparation_failed},
+    cut_sessions::CutSession,
     descriptors,
 };
 use ingestdeck_agent::{
@@ -31,10 +33,10 @@ use ingestdeck_core::{
     diagnostic::Diagnostic,
     run::{Recorder, RunOptions, state::RECONCILE_KEY},
     tape::{
-        UnitKey,
+        Note, UnitKey,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure,
-            StopMode, Verdict, VerdictCause,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, ContinuedWork,
+            CountedFailure, Severity, StopMode, Verdict, VerdictCause,
             attempt_output::{UNSOURCED_LIST, UnsourcedIdentifier},
             verification::ArtifactVerification,
         },
@@ -42,7 +44,8 @@ use ingestdeck_core::{
     text,
     units::{
         failure_tally::FailureRule,
-        verdict::{self, AttemptFacts, InterruptionFacts},
+        retry,
+        verdict::{self, AttemptFacts, InterruptionFacts, IsolationStatus},
     },
 };
 use ingestdeck_ingest::{
@@ -97,8 +100,34 @@ pub(crate) struct AttemptTask {
     pub step_budget: u32,
     /// Cost of the earlier attempts of the continued session, in US dollars; `None` if that is unknown.
     pub paid_usd: Option<f64>,
+    /// What it continues where it was cut. Only the engine's own machine has such sessions.
+    #[serde(skip)]
+    pub cut: Option<CutSession>,
     /// `TRACEPARENT` of the agent, if anything records the trace of the run.
     pub traceparent: Option<String>,
+}
+
+impl AttemptTask {
+    /// The same attempt from the start, in a new session.
+    fn restarted(&self) -> Self {
+        Self {
+            session: Uuid::new_v4().to_string(),
+            amendment: Amendment {
+                resume: None,
+                ..self.amendment.clone()
+            },
+            paid_usd: None,
+            cut: None,
+            ..self.clone()
+        }
+    }
+
+    /// Maximum number of turns of its process. Those of the continued session count.
+    fn turns_left(&self) -> u32 {
+        let all = self.amendment.step_budget.unwrap_or(self.step_budget);
+        let spent = self.cut.as_ref().map_or(0, |cut| cut.work.turns);
+        all.saturating_sub(spent).max(1)
+    }
 }
 
 /// What an attempt reports to while it runs.
@@ -119,11 +148,25 @@ pub(crate) struct FinishedAttempt {
     pub patch: Option<WrittenPatch>,
     /// What a person should know about its artifacts.
     pub warning: Option<String>,
+    /// What its session cost so far, if it was cut from outside and can be continued.
+    pub cut: Option<ContinuedWork>,
+    /// The session that it began instead of the one that it was to continue.
+    pub new_session: Option<String>,
 }
 
 impl FinishedAttempt {
     fn new(verdict: Verdict, facts: AttemptFacts, work: AttemptOutput, rule: FailureRule) -> Self {
         let deciding = facts.work.tally.deciding_call(rule);
+        let failures = facts.work.tally.count(FailureRule::Strict);
+        let is_cut = verdict.outcome == AttemptOutcome::Failed
+            && facts.isolation == IsolationStatus::Verified
+            && retry::is_cut_from_outside(&verdict.cause, failures);
+        let cut = is_cut.then(|| ContinuedWork {
+            turns: facts.reported.turns,
+            tokens: facts.reported.tokens,
+            cost_usd: facts.reported.cost_usd,
+            ..ContinuedWork::default()
+        });
         let ended = AttemptEnded {
             verdict,
             tool_failures: u32::try_from(facts.work.tally.calls().len()).unwrap_or(u32::MAX),
@@ -142,6 +185,24 @@ impl FinishedAttempt {
             ended,
             patch: None,
             warning: None,
+            cut,
+            new_session: None,
+        }
+    }
+
+    /// An attempt that ran elsewhere.
+    pub(crate) fn of_worker(
+        ended: AttemptEnded,
+        patch: Option<WrittenPatch>,
+        warning: Option<String>,
+    ) -> Self {
+        let (cut, new_session) = (None, None);
+        Self {
+            ended,
+            patch,
+            warning,
+            cut,
+            new_session,
         }
     }
 
@@ -251,8 +312,23 @@ impl LocalAttempts {
                 "no room for one more unit",
             ));
         }
+        let began = Instant::now();
         // The session id is chosen before the agent starts, so that the lock is held from its first line.
-        let prepared = self.prepare(task, worktrees).await;
+        let mut prepared = self.prepare(task, worktrees).await;
+        let (restarted, mut task, mut is_restarted) = (task.restarted(), task, false);
+        if let (Err(PrepareError::Failed(why, _)), Some(_)) = (&prepared, &task.cut) {
+            let text = format!("{why}: the attempt begins from the start, in a new session");
+            record(
+                &sinks,
+                task,
+                &Note::Message {
+                    level: Severity::Warning,
+                    text,
+                },
+            );
+            (task, is_restarted) = (&restarted, true);
+            prepared = self.prepare(task, worktrees).await;
+        }
         // A message before the start has no agent to receive it; the schedule knows only that the attempt is in flight.
         while let Ok(order) = orders.try_recv() {
             early.push(order);
@@ -271,6 +347,9 @@ impl LocalAttempts {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
             Err(error) => return FinishedAttempt::without_agent(error.verdict()),
         };
+        if let Some(cut) = &task.cut {
+            record(&sinks, task, &Note::WorkContinued(cut.work.clone()));
+        }
         let launch = UnitLaunch {
             content,
             ..self.unit_launch(task, &opened, sinks)
@@ -295,7 +374,13 @@ impl LocalAttempts {
         let forwarding = task::spawn(forward_orders(early, orders, forward, on_message));
         let facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();
-        self.finish(task, opened, facts).await
+        let finished = self.finish(task, opened, facts).await;
+        let active_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        FinishedAttempt {
+            cut: finished.cut.map(|work| ContinuedWork { active_ms, ..work }),
+            new_session: is_restarted.then(|| task.session.clone()),
+            ..finished
+        }
     }
 
     /// Determines the verdict, and writes the patch of a successful attempt.
@@ -388,10 +473,14 @@ impl LocalAttempts {
             task.feedback.clone(),
             task.files_kept,
         );
+        let cut = task.cut.as_ref().map(|cut| cut.calls.clone());
         // Amendments of one attempt do not change the identity of its unit.
         let model = self.options.model.clone();
         caught_panics::spawn_blocking_caught(move || {
-            let amended = prompt_amendment(resume, feedback.as_deref(), files_kept);
+            let amended = match &cut {
+                Some(calls) => PromptAmendment::Continued(calls),
+                None => prompt_amendment(resume, feedback.as_deref(), files_kept),
+            };
             let opened = UnitAttempt::open(
                 &project,
                 (index, &work_unit),
@@ -434,7 +523,7 @@ impl LocalAttempts {
             prompt: opened.prompt().user.clone(),
             new_session: task.session.clone(),
             model: task.amendment.model.clone().or_else(|| task.model.clone()),
-            step_budget: task.amendment.step_budget.unwrap_or(task.step_budget),
+            step_budget: task.turns_left(),
             tools: opened.tools(),
             gate: sinks.gate,
             content: None,
@@ -451,6 +540,14 @@ fn prompt_amendment(resume: bool, feedback: Option<&str>, files_kept: bool) -> P
         },
         (false, Some(feedback)) => PromptAmendment::Feedback(feedback),
         (false, None) => PromptAmendment::Unchanged,
+    }
+}
+
+/// Records a note about the attempt. A failed tape ends the run anyway.
+fn record(sinks: &AttemptSinks, task: &AttemptTask, note: &Note) {
+    let attempt = Some((&task.unit, task.attempt));
+    if let Err(error) = sinks.recorder.record_note(attempt, note) {
+        tracing::error!(%error, "a note is lost");
     }
 }
 

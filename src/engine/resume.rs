@@ -3,6 +3,7 @@
 //! Compares the record of the prior run with the current plan. Must not start anything.
 
 mod chain;
+mod cut_units;
 mod deleted_files;
 mod review;
 mod settled_units;
@@ -13,11 +14,13 @@ use std::collections::{HashMap, HashSet};
 
 use self::{
     chain::ResumeChain,
+    cut_units::CutUnits,
     settled_units::{LaterSaves, drop_saved_patches},
 };
 pub use self::{chain::committed_run, review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
+    cut_sessions::CutSession,
     prepare::TargetBranch,
     prior_results::ProjectHistory,
     recorded_tapes::{self, OpenTapeError},
@@ -75,12 +78,26 @@ pub struct RunPlan {
     pub projected: Vec<SourcesProjected>,
     /// The run whose commits are reviewed, if they are.
     pub committed: Option<CommittedRun>,
+    /// Units that continue in the sessions of prior runs.
+    pub sessions: Vec<(UnitKey, CutSession)>,
 }
 
 impl RunPlan {
     /// Units that are reused from a prior run.
     pub fn reused_units(&self) -> impl Iterator<Item = &UnitKey> {
         reused_units(self.continues.as_ref())
+    }
+
+    /// Continues the units that prior runs left in sessions which still exist, and adds that to their reasons.
+    fn continue_sessions(&mut self, cut: &CutUnits<'_>) {
+        let reused: HashSet<UnitKey> = self.reused_units().cloned().collect();
+        for unit in &mut self.planned.units {
+            let key = &unit.planned.unit;
+            if let Some(session) = cut.find(unit).filter(|_| !reused.contains(key)) {
+                self.sessions.push((key.clone(), session));
+                unit.planned.why.push_str("; continues in its session");
+            }
+        }
     }
 
     /// Units that this run must execute.
@@ -127,6 +144,8 @@ pub struct PlanRequest<'a> {
     /// The run to continue, by its name, and how.
     pub continued: Option<(ContinueMode, &'a str)>,
     pub model: Option<&'a str>,
+    /// Units that were cut from outside continue in their sessions.
+    pub continues_sessions: bool,
 }
 
 /// Which units of a prior run a new run executes.
@@ -210,6 +229,7 @@ pub fn plan_run(
         selection: asked,
         continued,
         model,
+        continues_sessions,
     } = request;
     let Some((mode, what)) = continued else {
         let history = open_history(project, warn)?;
@@ -234,6 +254,7 @@ pub fn plan_run(
             is_reviewed: false,
             projected: Vec::new(),
             committed: None,
+            sessions: Vec::new(),
         });
     };
     let is_failed = mode == ContinueMode::Failed;
@@ -306,6 +327,9 @@ pub fn plan_run(
     drop_saved_patches(&runs, &runs_so_far, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &runs_so_far, &mut taken, warn);
     taken.committed = chain.committed_run(project, false)?;
+    if continues_sessions {
+        taken.continue_sessions(&CutUnits::new(project, &chain, &runs_so_far, model));
+    }
     let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
     Ok(RunPlan {
         efforts: past.efforts,
@@ -485,6 +509,7 @@ impl<'a> ResumeBasis<'a> {
             is_reviewed: false,
             projected: Vec::new(),
             committed: None,
+            sessions: Vec::new(),
         })
     }
 
@@ -548,6 +573,7 @@ impl<'a> ResumeBasis<'a> {
             is_reviewed: false,
             projected: Vec::new(),
             committed: None,
+            sessions: Vec::new(),
         })
     }
 }

@@ -20,7 +20,7 @@ use super::{
     repository::PATCHES_DIR,
     skill::Skill,
     tool::{self, AttemptRecords, AttemptTools, RawReads, ReconcileDecision, ToolContext},
-    transcript::ToolTranscript,
+    transcript::{self, RecordedCalls, ToolTranscript},
     unsourced::{self, ReceivedNames, UnsourcedCheck},
     work_unit::WorkUnit,
     workspace::{Workspace, WorktreePatch},
@@ -29,7 +29,10 @@ use super::{
 };
 use ingestdeck_core::{
     diagnostic::Diagnostic,
-    tape::note::{AttemptOutput, ContentDigests},
+    tape::{
+        UnitKey,
+        note::{AttemptOutput, ContentDigests},
+    },
     units::{Toolset, verdict::WorkEvidence},
 };
 use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
@@ -192,6 +195,10 @@ impl UnitAttempt {
             Arc::clone(&context),
             Some(Arc::clone(&transcript)),
         ));
+        if let PromptAmendment::Continued(calls) = amended {
+            restore_calls(&tools, project, &unit.planned.unit, calls)
+                .map_err(failed("the earlier changes"))?;
+        }
         prompt.system += &tool::absent_tools_notice(&prompt.system, &context);
         let instructions = Arc::clone(&project.instructions);
         Ok(Self {
@@ -368,6 +375,22 @@ impl Drop for UnitAttempt {
     fn drop(&mut self) {
         self.discard();
     }
+}
+
+/// Makes the changes of earlier attempts again, in the order of the attempts.
+fn restore_calls(
+    tools: &AttemptTools,
+    project: &Project,
+    unit: &UnitKey,
+    calls: &[RecordedCalls],
+) -> io::Result<()> {
+    let root = ScopedDir::open(&project.root)?;
+    for RecordedCalls { job, attempt } in calls {
+        let path = transcript::transcript_path(job, unit);
+        let lines = root.read(&path, MAX_TRANSCRIPT_BYTES)?;
+        tools.restore(&lines, *attempt).map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 fn workspace(unit: &WorkUnit, worktrees: &Arc<Worktrees>) -> io::Result<Workspace> {

@@ -87,6 +87,24 @@ impl ProjectSnapshot {
         Ok(Self { repository, commit })
     }
 
+    /// Opens the state of the project at `root` at a commit of its repository, or at its HEAD.
+    pub fn at(root: &Path, commit: Option<&str>) -> Result<Self, ProjectSnapshotError> {
+        let head = Self::open(root)?;
+        let Some(commit) = commit.and_then(|commit| CommitId::parse(commit).ok()) else {
+            return Ok(head);
+        };
+        let name = format!("{commit}^{{commit}}");
+        let verify = [
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            &name,
+        ];
+        let commit = head.repository.git.run_for_commit(&verify)?;
+        Ok(Self { commit, ..head })
+    }
+
     /// Name of the project's directory, or another name if it cannot be the name of a clone.
     pub fn name(&self) -> &str {
         let name = self

@@ -19,6 +19,7 @@ use super::{
     reconcile::PriorProvenance,
     skill::{self, COMMON_SKILLS, Skill},
     source,
+    transcript::RecordedCalls,
     untrusted_text::one_line,
     work_unit::WorkUnit,
 };
@@ -65,6 +66,8 @@ pub enum PromptAmendment<'a> {
         /// Whether the changes that the session made so far are in the project.
         files_kept: bool,
     },
+    /// The session is resumed where it was cut, with the changes that these calls made.
+    Continued(&'a [RecordedCalls]),
 }
 
 /// State of the project when an attempt starts.
@@ -156,6 +159,7 @@ pub(crate) fn build_prompt(
             feedback,
             files_kept,
         } => resume_message(feedback, files_kept),
+        PromptAmendment::Continued(_) => resume_message(None, true),
     };
     Prompt {
         system: system(unit, job, instructions, skills, project),

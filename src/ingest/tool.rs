@@ -34,6 +34,7 @@ mod pagination;
 mod raw_files;
 mod raw_reads;
 mod reconcile_decisions;
+mod restored_calls;
 mod skills;
 mod sl_common;
 mod sl_edit;

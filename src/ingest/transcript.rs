@@ -13,7 +13,7 @@ use std::{
 
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::slug;
@@ -41,6 +41,14 @@ struct TranscriptState {
     file: File,
     /// `unit:tool:toolCallId` of every failure that was written.
     recorded_failures: BTreeSet<String>,
+}
+
+/// The calls of an attempt in the transcript of its unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedCalls {
+    /// The job of its run.
+    pub job: String,
+    pub attempt: u32,
 }
 
 /// A tool call that failed before it reached the tools.

@@ -64,6 +64,14 @@ impl UserDirs {
     }
 }
 
+/// The directory of Claude Code; `None` without a home.
+pub fn claude_dir() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".claude"));
+    std::env::var_os("CLAUDE_CONFIG_DIR")
+        .map(PathBuf::from)
+        .or(home)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

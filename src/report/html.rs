@@ -11,6 +11,7 @@ use ingestdeck_core::{
     run::{
         RunReport, plain_reason,
         report::{AttemptReport, UnitReport},
+        savings::continued_sentence,
         spending::CostFigure,
         state::UnitStatus,
     },
@@ -357,9 +358,12 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
         attempt
             .state
             .setup
-            .amendment
-            .as_ref()
-            .map(|amendment| format!("changed on request: {amendment}")),
+            .continued()
+            .map(continued_sentence)
+            .or_else(|| {
+                let amendment = attempt.state.setup.amendment()?;
+                Some(format!("changed on request: {amendment}"))
+            }),
         attempt
             .transcript()
             .map(|path| format!("transcript {path}")),

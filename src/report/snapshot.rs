@@ -709,7 +709,7 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
         "sessionId": attempt.state.setup.session,
         "model": attempt.state.setup.model_name(),
         "release": attempt.state.setup.release,
-        "amendment": attempt.state.setup.amendment.as_ref().map(ToString::to_string),
+        "amendment": attempt.state.setup.amendment().map(ToString::to_string),
         "startedAt": report.wall_clock(attempt.state.started_at).map(|at| format!("{at:.3}")),
         "atMs": attempt.state.started_at.0,
         "durationMs": attempt.duration.0,
@@ -735,6 +735,9 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
     put_estimate(&mut extras, CostFigure::of_attempt(&attempt.state));
     if let Some(record) = attempt.output().and_then(|it| it.verification.as_ref()) {
         extras["verification"] = json!(record);
+    }
+    if let Some(work) = attempt.state.setup.continued() {
+        extras["continued"] = json!(work);
     }
     extras
 }

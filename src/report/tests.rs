@@ -15,7 +15,9 @@ use ingestdeck_core::{
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
         shared_files::SharedFile,
         spending::{CostFigure, UnitSpending},
-        state::{AttemptCounts, AttemptDelivery, AttemptSetup, AttemptState, UnitStatus},
+        state::{
+            AttemptBasis, AttemptCounts, AttemptDelivery, AttemptSetup, AttemptState, UnitStatus,
+        },
     },
     tape::{
         Millis,
@@ -505,10 +507,13 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
     let setup = AttemptSetup {
         session: Some(text.into()),
         model: Some(text.into()),
-        amendment: Some(
-            Amendment {
-                feedback: Some(own()),
-                ..Amendment::default()
+        basis: Some(
+            AttemptBasis {
+                amendment: Some(Amendment {
+                    feedback: Some(own()),
+                    ..Amendment::default()
+                }),
+                ..AttemptBasis::default()
             }
             .into(),
         ),

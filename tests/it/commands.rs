@@ -15,6 +15,7 @@ mod branches;
 mod broken;
 mod committed_reviews;
 mod continued_reviews;
+mod continued_sessions;
 mod ctl;
 mod doctor;
 mod end_to_end;

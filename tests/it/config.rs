@@ -92,6 +92,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.review = false  # default
     ingest.unsourced = "warn"  # default
     ingest.unread = "warn"  # default
+    ingest.continue = "auto"  # default
     ingest.max_unit_share = 25  # default
     warehouse.allow = []  # default
     warehouse.drivers = []  # default

@@ -41,6 +41,6 @@ mod golden;
 mod notes;
 mod provenance;
 mod review;
-mod schemas;
+pub(crate) mod schemas;
 mod surface;
 mod words;

@@ -13,7 +13,7 @@ use ingestdeck_ingest::{
     plan::PlanError,
     project::ModelRole,
     prompt::PromptAmendment,
-    transcript::RejectedCall,
+    transcript::{RecordedCalls, RejectedCall},
     worktree::Worktrees,
 };
 use serde_json::{Value, json};
@@ -340,6 +340,73 @@ fn amendment_extends_the_prompt_or_the_session() {
         dropped.starts_with(exact) && dropped.contains("Your earlier changes were discarded"),
         "{dropped}"
     );
+}
+
+#[test]
+fn continued_attempt_has_the_changes_of_its_session() {
+    let harbour = IngestFixture::new();
+    let key = "docs-berth-hours";
+    let page = |attempt: &UnitAttempt, name: &str| {
+        let page = json!({"key": name, "summary": "Hours", "content": "Text."});
+        call(attempt, "wiki_write", page);
+    };
+    let first = harbour.attempt(key, 1);
+    call(&first, "read_raw_file", json!({"path": "berth-hours.md"}));
+    call(
+        &first,
+        "record_verification_ledger",
+        json!({"summary": "Read it."}),
+    );
+    page(&first, "hours");
+    drop(first);
+    // An attempt between them that was discarded has nothing to do with the session.
+    let other = harbour.attempt(key, 2);
+    call(
+        &other,
+        "record_verification_ledger",
+        json!({"summary": "Read it."}),
+    );
+    page(&other, "discarded");
+    drop(other);
+    assert_eq!(harbour.open_worktrees(), 0);
+
+    let calls = [1, 3].map(|attempt| RecordedCalls {
+        job: job().id,
+        attempt,
+    });
+    let third = harbour.amended(key, 3, PromptAmendment::Continued(&calls[..1]));
+    assert_eq!(third.prompt().user, "Continue with the task");
+    assert!(third.evidence(false).unread.is_empty(), "it has read all");
+    // The ledger is still unlocked.
+    page(&third, "more");
+    drop(third);
+    let fourth = harbour.amended(key, 4, PromptAmendment::Continued(&calls));
+    let done = fourth.work();
+    let written = done.actions.iter().map(|action| action.key.as_str());
+    assert_eq!(written.collect::<Vec<_>>(), ["hours", "more"]);
+    assert_eq!(done.writes.len(), 2, "the lines have their calls");
+    assert_eq!(
+        harbour.save_one(&fourth),
+        ["wiki/global/hours.md", "wiki/global/more.md"]
+    );
+
+    // Now the page exists, so the session no longer fits.
+    let unit = harbour.unit(key);
+    let continued = PromptAmendment::Continued(&calls);
+    let refused = UnitAttempt::open(
+        &harbour.project,
+        (0, &unit),
+        &job(),
+        5,
+        continued,
+        &harbour.worktrees(),
+    );
+    let reason = refused.unwrap_err().to_string();
+    assert!(
+        reason.ends_with("wiki_write has another answer now"),
+        "{reason}"
+    );
+    assert_eq!(harbour.open_worktrees(), 0);
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod background;
 mod conversation;
 mod end_to_end;
 mod limits;
+mod rehearsal;
 mod releases;
 mod review;
 mod run_ends;

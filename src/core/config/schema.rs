@@ -93,6 +93,15 @@ word_settings! {
         Fail = "fail",
     }
 
+    /// What becomes of the session of a unit whose attempt was cut from outside.
+    ContinueAction {
+        /// The next attempt continues it, if it and its changes can be restored.
+        #[default]
+        Auto = "auto",
+        /// Every attempt begins from the start.
+        Never = "never",
+    }
+
     /// What follows a unit that has used its turns or its budget, in a run that a person watches.
     TurnLimitAction {
         /// Its result is used as it is.
@@ -161,10 +170,21 @@ macro_rules! given_or_default {
     };
 }
 
-/// Declares all settings: `key: Type [limits] = default`. Without limits or a default, those of the type apply.
+/// The name of a key, which may differ from that of its field.
+macro_rules! key_name {
+    ($key:ident) => {
+        stringify!($key)
+    };
+    ($key:ident, $name:literal) => {
+        $name
+    };
+}
+
+/// Declares all settings: `key: Type [limits] = default`. Without limits or a default, those of the type apply. A key that
+/// is a keyword of Rust has another field: `field as "key": Type`.
 macro_rules! settings {
     ($($(#[$doc:meta])* $section:ident: $name:ident {
-        $($(#[$key_doc:meta])* $key:ident: $type:ty $([$limits:expr])? $(= $default:expr)?,)*
+        $($(#[$key_doc:meta])* $key:ident $(as $word:literal)?: $type:ty $([$limits:expr])? $(= $default:expr)?,)*
     })*) => {
         $(
             $(#[$doc])*
@@ -197,7 +217,7 @@ macro_rules! settings {
 
         /// Every key, in display order.
         pub const KEYS: &[SettingKey] = &[$($(SettingKey {
-            name: concat!(stringify!($section), ".", stringify!($key)),
+            name: concat!(stringify!($section), ".", key_name!($key $(, $word)?)),
             expected: || <$type>::expected(given_or_default!($($limits)?)),
             parse: <$type>::parse,
             set: |config, value, origin| {
@@ -293,6 +313,9 @@ settings! {
         unsourced: UnsourcedAction,
         /// What raw files that the agent left unread do to a unit.
         unread: UnreadAction,
+        /// Whether a unit whose attempt was cut from outside continues in its session.
+        #[serde(default)]
+        continue_cut as "continue": ContinueAction,
         /// Share of the context of a model that the raw files of a unit may fill, in percent; larger units are split.
         max_unit_share: u32 [1..=90] = 25,
     }

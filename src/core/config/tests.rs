@@ -67,6 +67,7 @@ fn default_config_has_documented_values() {
     ingest.review = false  # default
     ingest.unsourced = "warn"  # default
     ingest.unread = "warn"  # default
+    ingest.continue = "auto"  # default
     ingest.max_unit_share = 25  # default
     warehouse.allow = []  # default
     warehouse.drivers = []  # default

@@ -270,6 +270,8 @@ impl AttemptReducer {
     pub fn reported_facts(&self) -> ReportedFacts {
         ReportedFacts {
             turns: self.usage.turns(),
+            tokens: self.usage.tokens().total(),
+            cost_usd: self.cost_usd(),
             ..self.reported.facts(&self.stream.last_text())
         }
     }

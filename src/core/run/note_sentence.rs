@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::effective_result::plain_reason;
+use super::{effective_result::plain_reason, savings::continued_sentence};
 use crate::{
     actions::{
         input_form::{InputForm, PLAN_TOOL, plan_text},
@@ -123,6 +123,7 @@ fn sentence(note: &Note) -> String {
         }
         Note::SourcesProjected(projected) => projected.to_string(),
         Note::CommandReceived(received) => command_sentence(received),
+        Note::WorkContinued(work) => continued_sentence(work),
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");
             let pid = start

@@ -157,7 +157,7 @@ pub(crate) fn round_cost(cost: f64) -> f64 {
 }
 
 /// Duration of an attempt of `unit` until `now`.
-pub(crate) fn attempt_duration(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Millis {
+pub fn attempt_duration(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Millis {
     attempt_end(unit, attempt, now).since(attempt.started_at)
 }
 

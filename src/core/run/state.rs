@@ -32,9 +32,9 @@ use crate::{
     tape::{
         Millis, Seq, UnitKey,
         note::{
-            Amendment, AttemptOutput, ContentDigests, FilesEvicted, PatchResult, PatchWritten,
-            PlannedUnit, PriorUnitSummary, RunEnded, RunPlanned, Severity, SharedWrite, SourceRead,
-            SourcesProjected, Verdict,
+            Amendment, AttemptOutput, ContentDigests, ContinuedWork, FilesEvicted, PatchResult,
+            PatchWritten, PlannedUnit, PriorUnitSummary, RunEnded, RunPlanned, Severity,
+            SharedWrite, SourceRead, SourcesProjected, Verdict,
         },
     },
     units::reuse::{BudgetExhaustion, SpentBudget},
@@ -408,8 +408,8 @@ pub struct AttemptSetup {
     /// Release of the agent's program, as the agent announces it.
     pub release: Option<Arc<str>>,
     pub requested_model: Option<Arc<str>>,
-    /// How a person changed this attempt compared to the plan.
-    pub amendment: Option<Arc<Amendment>>,
+    /// How it differs from the planned one, if it does.
+    pub basis: Option<Arc<AttemptBasis>>,
     /// Digests of the unit's inputs, if they are recorded.
     pub content: Option<Arc<ContentDigests>>,
     /// The worker that runs it; `None` for the engine's own machine.
@@ -428,6 +428,15 @@ pub struct AttemptSetup {
     pub cost_report: CostReport,
     /// Milliseconds from the start to the first text, thinking or call of the model; at least 1.
     pub first_output_ms: Option<NonZeroU32>,
+}
+
+/// How an attempt differs from the planned one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttemptBasis {
+    /// How a person changed it, or the session that it resumes.
+    pub amendment: Option<Amendment>,
+    /// The effort that it continues.
+    pub continued: Option<ContinuedWork>,
 }
 
 /// Whose reports contain the cost of an attempt.
@@ -451,6 +460,16 @@ impl AttemptSetup {
     /// Cost and tokens for each model; empty until a result reports them.
     pub fn models(&self) -> &[ModelSpending] {
         self.model_usage.as_deref().map_or(&[], Vec::as_slice)
+    }
+
+    /// How a person changed it, or the session that it resumes.
+    pub fn amendment(&self) -> Option<&Amendment> {
+        self.basis.as_ref()?.amendment.as_ref()
+    }
+
+    /// The effort of earlier attempts that it continues.
+    pub fn continued(&self) -> Option<&ContinuedWork> {
+        self.basis.as_ref()?.continued.as_ref()
     }
 
     /// The model that answered, else the requested model.

@@ -4,6 +4,7 @@
 //! can be replayed.
 
 pub mod attempt_output;
+mod continued_work;
 mod prior_run;
 mod resumed_session;
 mod review;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 pub use self::{
     attempt_output::AttemptOutput,
+    continued_work::ContinuedWork,
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
     review::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     run_end_outcome::RunEndOutcome,
@@ -53,6 +55,9 @@ pub enum Note {
     /// Sources that follow from files without an agent were written before any unit ran, or could not be written.
     #[serde(rename = "projected")]
     SourcesProjected(Box<SourcesProjected>),
+    /// The attempt that starts continues the session and the changes of earlier ones.
+    #[serde(rename = "continued")]
+    WorkContinued(ContinuedWork),
     /// An agent process was started.
     AttemptStarted(Box<AttemptStarted>),
     /// The agent reported its tools and settings, and they were compared with the permitted ones.

@@ -80,6 +80,20 @@ pub enum RetryMode {
     Never,
 }
 
+/// Whether the session of a failed attempt can be continued: it was cut from outside, not by what the model did. Counted
+/// failures would fail the unit in the same session again.
+pub fn is_cut_from_outside(cause: &VerdictCause, counted_failures: usize) -> bool {
+    let is_external = matches!(
+        cause,
+        VerdictCause::UsageLimit { .. }
+            | VerdictCause::RateLimited
+            | VerdictCause::Transient
+            | VerdictCause::Network
+            | VerdictCause::SilenceTimeout
+    );
+    is_external && counted_failures == 0
+}
+
 impl RetryPolicy {
     /// Decides what follows `verdict` for a unit that has used `used` retries. Without remaining retries, the failure
     /// is final. Only failures are retried, by their cause: a new rule is a cause here. Success whose patch cannot be
@@ -165,6 +179,31 @@ mod tests {
             .map(|used| RetryPolicy::default().delay_ms(used))
             .collect();
         assert_eq!(waits, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn only_clean_sessions_cut_from_outside_continue() {
+        let limit = VerdictCause::UsageLimit { resets_at: None };
+        for cause in [
+            &limit,
+            &VerdictCause::RateLimited,
+            &VerdictCause::Transient,
+            &VerdictCause::Network,
+            &VerdictCause::SilenceTimeout,
+        ] {
+            assert!(is_cut_from_outside(cause, 0), "{cause:?}");
+        }
+        for cause in [
+            VerdictCause::UnitTimeout,
+            VerdictCause::ToolFailures,
+            VerdictCause::NothingDone,
+            VerdictCause::Isolation,
+            VerdictCause::LoopError,
+            VerdictCause::Cancelled,
+        ] {
+            assert!(!is_cut_from_outside(&cause, 0), "{cause:?}");
+        }
+        assert!(!is_cut_from_outside(&limit, 1));
     }
 
     #[test]

@@ -379,6 +379,19 @@ impl Schedule {
         self
     }
 
+    /// The first attempts at these units continue sessions of a prior run.
+    pub fn with_sessions<'a>(
+        mut self,
+        sessions: impl IntoIterator<Item = (&'a UnitKey, &'a str)>,
+    ) -> Self {
+        for (unit, session) in sessions {
+            if let Some(at) = self.table.find(unit) {
+                self.table.set_resume_session(at, Some(session.to_owned()));
+            }
+        }
+        self
+    }
+
     /// Marks the patches that a prior run left for `units`: they are integrated together with those of this run.
     pub fn with_prior_patches<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
         for unit in units {

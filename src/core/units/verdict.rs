@@ -92,6 +92,10 @@ pub struct ReportedFacts {
     pub last_text: Option<String>,
     /// Messages of the model.
     pub turns: u32,
+    /// Tokens of these messages, cached ones included.
+    pub tokens: u64,
+    /// US dollars, as far as the agent reported the cost.
+    pub cost_usd: Option<f64>,
     /// Reset time of a rejected usage window, in Unix seconds.
     pub limit_resets_at: Option<i64>,
 }

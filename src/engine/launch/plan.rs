@@ -32,6 +32,7 @@ impl Launch {
             continues,
             projected,
             committed,
+            sessions,
         } = &self.prior;
         let options = &self.options;
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -68,6 +69,11 @@ impl Launch {
         )
         .with_reused(resume::reused_units(continues.as_ref()))
         .with_prior_patches(resume::pending_patches(continues.as_ref()).map(|(unit, _)| unit))
+        .with_sessions(
+            sessions
+                .iter()
+                .map(|(unit, cut)| (unit, cut.session.as_str())),
+        )
         .projecting(projects);
         let is_reconciled = |(unit, _): (&UnitKey, &str)| unit.as_str() == RECONCILE_KEY;
         let has_prior_step = self.reconcile.is_none()

@@ -72,6 +72,12 @@ impl ResumeChain {
         &self.last.1
     }
 
+    /// The runs with their final states, newest first.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (RunId, &RunState)> {
+        let all = std::iter::once(&self.last).chain(&self.before);
+        all.map(|(run, state)| (*run, state))
+    }
+
     pub(super) fn oldest(&self) -> RunId {
         self.before.last().unwrap_or(&self.last).0
     }

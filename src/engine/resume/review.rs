@@ -246,6 +246,7 @@ impl ResumeBasis<'_> {
             is_reviewed: false,
             projected: Vec::new(),
             committed: None,
+            sessions: Vec::new(),
         })
     }
 }

@@ -32,6 +32,7 @@ pub fn plan_new_texts(
         is_reviewed: false,
         projected: Vec::new(),
         committed: None,
+        sessions: Vec::new(),
     })
 }
 

@@ -260,6 +260,7 @@ impl WorkerHost {
                     mut ended,
                     patch,
                     warning,
+                    ..
                 } = *finished;
                 if ended.verdict.cause == VerdictCause::StartFailed {
                     // The cause is on that machine, and the others can run the unit.
@@ -287,11 +288,7 @@ impl WorkerHost {
                         ..ended.verdict
                     };
                     return (
-                        FinishedAttempt {
-                            ended,
-                            patch,
-                            warning,
-                        },
+                        FinishedAttempt::of_worker(ended, patch, warning),
                         RetryMode::Elsewhere,
                     );
                 }
@@ -302,14 +299,7 @@ impl WorkerHost {
                     ..patch
                 });
                 let repeat = self.repeat_of(&ended.verdict, &account);
-                (
-                    FinishedAttempt {
-                        ended,
-                        patch,
-                        warning,
-                    },
-                    repeat,
-                )
+                (FinishedAttempt::of_worker(ended, patch, warning), repeat)
             }
             RemoteEnd::Stopped(how) => {
                 let interruption = InterruptionFacts {

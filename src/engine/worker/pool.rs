@@ -41,6 +41,8 @@ pub(crate) enum SessionLost {
     Left(String),
     #[error("no worker has the session, and this machine runs nothing")]
     Nowhere,
+    #[error("the file of the session is gone")]
+    Deleted,
 }
 
 /// Messages of a worker that wait for their attempt. Further ones wait in the connection.

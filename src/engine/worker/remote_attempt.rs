@@ -528,11 +528,7 @@ impl RemoteAttempt {
                 })
             }
         };
-        Ok(FinishedAttempt {
-            ended,
-            patch,
-            warning,
-        })
+        Ok(FinishedAttempt::of_worker(ended, patch, warning))
     }
 }
 

@@ -228,6 +228,7 @@ fn refused_start(slots: usize) -> AttemptResult {
         ended,
         patch,
         warning,
+        ..
     } = FinishedAttempt::without_agent(preparation_failed(reason));
     AttemptResult {
         ended,

@@ -175,6 +175,7 @@ impl ShippedAttempts {
             ended,
             patch,
             warning,
+            ..
         } = FinishedAttempt::without_agent(preparation_failed(why));
         AttemptResult {
             ended,
@@ -233,6 +234,7 @@ impl ShippedAttempts {
             ended,
             patch,
             warning,
+            ..
         } = attempts
             .run(&task, &worktrees, sinks, (Vec::new(), orders), ready)
             .await;

@@ -492,6 +492,7 @@ fn shipment(unit: &UnitKey, attempt: u32) -> AttemptShipment {
         model: None,
         step_budget: 40,
         paid_usd: None,
+        cut: None,
         traceparent: None,
     };
     let base = ShippedBase {

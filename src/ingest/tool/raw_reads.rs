@@ -65,8 +65,14 @@ impl RawReads {
         }
     }
 
-    /// Adds the reads in a transcript of earlier attempts in the same session. Lines that are not valid are skipped.
+    /// Adds the reads in a transcript of earlier attempts in the same session. They are not known if it has none.
     pub(crate) fn add_transcript(&mut self, transcript: &[u8]) {
+        self.add_calls(transcript);
+        self.is_incomplete |= self.files.is_empty();
+    }
+
+    /// Adds the reads in lines of a transcript. Lines that are not valid are skipped.
+    pub(super) fn add_calls(&mut self, transcript: &[u8]) {
         for line in transcript.split(|byte| *byte == b'\n') {
             let Ok(call) = serde_json::from_slice::<ReadCall>(line) else {
                 continue;
@@ -85,7 +91,6 @@ impl RawReads {
                 );
             }
         }
-        self.is_incomplete |= self.files.is_empty();
     }
 
     /// The reads of earlier attempts in the same session cannot be known.

@@ -110,6 +110,34 @@ pub fn recent_sessions(claude_dir: &Path, directory: &Path, limit: usize) -> Ses
     )
 }
 
+/// True if the file of the session `id`, which ran in `directory`, exists. `claude_dir` is the directory of Claude Code.
+pub fn has_session(claude_dir: &Path, directory: &Path, id: &str) -> bool {
+    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if id.is_empty() || !id.bytes().all(is_id) {
+        return false;
+    }
+    let name = directory
+        .canonicalize()
+        .ok()
+        .and_then(|path| project_name(&path));
+    let Ok(root) = ScopedDir::open(claude_dir) else {
+        return false;
+    };
+    match name {
+        Some(name) => root.is_file(&format!("projects/{name}/{id}.jsonl")),
+        // The hash at the end of a long name is not known.
+        None => {
+            let projects = root.dir_if_exists("projects").ok().flatten();
+            let folders = projects.and_then(|projects| projects.entries().ok());
+            let mut folders = folders.into_iter().flatten().take(MAX_FOLDERS);
+            folders.any(|(name, _)| {
+                let name = name.to_string_lossy();
+                root.is_file(&format!("projects/{name}/{id}.jsonl"))
+            })
+        }
+    }
+}
+
 /// The running session with this id, or the id of a background session, and its file.
 pub fn find_active(claude_dir: &Path, id: &str) -> Option<(PathBuf, ActiveSession)> {
     let is_named =

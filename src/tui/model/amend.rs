@@ -63,7 +63,7 @@ impl AmendForm {
                 .filter(|budget| *budget > 0),
         );
         let feedback = last
-            .and_then(|last| last.setup.amendment.as_ref()?.feedback.clone())
+            .and_then(|last| last.setup.amendment()?.feedback.clone())
             .unwrap_or_default();
         let model = last
             .and_then(|last| last.setup.requested_model.as_deref().map(str::to_owned))
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
     use crate::key;
     use ingestdeck_core::{
-        run::state::{AttemptSetup, AttemptState, HoldMode, UnitStatus},
+        run::state::{AttemptBasis, AttemptSetup, AttemptState, HoldMode, UnitStatus},
         tape::note::RunPlanned,
     };
 
@@ -305,7 +305,10 @@ mod tests {
                 session: Some("5e55".into()),
                 requested_model: Some("opus".into()),
                 step_budget: Some(60),
-                amendment: Some(Arc::new(amendment)),
+                basis: Some(Arc::new(AttemptBasis {
+                    amendment: Some(amendment),
+                    ..AttemptBasis::default()
+                })),
                 ..AttemptSetup::default()
             },
             ..AttemptState::default()

@@ -510,7 +510,9 @@ fn title(
             format!("try {} of {}", attempt.number, unit.attempts.len()),
         ));
     }
-    if attempt.setup.amendment.is_some() {
+    if attempt.setup.continued().is_some() {
+        facts.push((StyleRole::Text, "continued".to_owned()));
+    } else if attempt.setup.amendment().is_some() {
         facts.push((StyleRole::Text, "amended".to_owned()));
     }
     facts.extend(failed_and_refused_calls(attempt, glyphs));

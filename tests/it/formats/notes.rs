@@ -7,14 +7,14 @@ use ingestdeck_core::tape::{
     AgentName, EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile,
-        CallDecision, CommandReceived, ContentDigests, ContinuedRun, CountedFailure, DiffCounts,
-        FetchedRepository, FileRead, FilesEvicted, IntegrationStarted, IsolationChecked,
-        KeptDocument, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit,
-        PriorUnitSummary, ProjectionCause, ReusedSuccess, ReviewDecided, ReviewDecision,
-        ReviewRequested, ReviewedFile, RunEnded, RunPlanned, RunSaved, SaveFailed, Severity,
-        SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead, SourcesProjected,
-        StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained, WorkerJoined,
-        WorkerLeft,
+        CallDecision, CommandReceived, ContentDigests, ContinuedRun, ContinuedWork, CountedFailure,
+        DiffCounts, FetchedRepository, FileRead, FilesEvicted, IntegrationStarted,
+        IsolationChecked, KeptDocument, LimitChanged, PatchIntegrated, PatchResult, PatchWritten,
+        PlannedUnit, PriorUnitSummary, ProjectionCause, ReusedSuccess, ReviewDecided,
+        ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned, RunSaved, SaveFailed,
+        Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
+        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause,
+        WorkerDrained, WorkerJoined, WorkerLeft,
         attempt_output::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit,
             RecordedWrite, UnmappedFile, UnreadFile, UnsourcedIdentifier,
@@ -45,6 +45,7 @@ kinds! {
     Note::SourceRead(_) => "source_read",
     Note::FilesEvicted(_) => "evicted",
     Note::SourcesProjected(_) => "projected",
+    Note::WorkContinued(_) => "continued",
     Note::AttemptStarted(_) => "attempt_started",
     Note::IsolationChecked(_) => "isolation_checked",
     Note::AttemptEnded(_) => "attempt_ended",
@@ -990,6 +991,19 @@ fn notes_of_the_run() -> Vec<Note> {
         ..SourcesProjected::default()
     })));
     notes.push(Note::LinesSetAside { lines: 2 });
+    let work = ContinuedWork {
+        attempt: 1,
+        turns: 3,
+        tokens: 34_200,
+        active_ms: 61_000,
+        ..ContinuedWork::default()
+    };
+    notes.push(Note::WorkContinued(ContinuedWork {
+        run: Some(run(7)),
+        cost_usd: Some(0.25),
+        ..work.clone()
+    }));
+    notes.push(Note::WorkContinued(work));
     notes
 }
 

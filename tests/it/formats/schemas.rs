@@ -104,6 +104,37 @@ enum CostKey {
     Run,
 }
 
+/// A line of the output of `run --rehearse`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RehearsalLine {
+    v: u64,
+    unit: String,
+    result: RehearsedResult,
+    /// Cause and reason of the recorded verdict.
+    then: Option<String>,
+    /// Those of the verdict with the program of today.
+    now: Option<String>,
+    /// Number of the call where the record ends, from 1.
+    call: Option<u64>,
+    tool: Option<String>,
+    /// The answer in the record, and the one now.
+    difference: Option<String>,
+    /// What differs in the requests of the model.
+    request: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum RehearsedResult {
+    Changes,
+    #[serde(rename = "record ends")]
+    RecordEnds,
+    #[serde(rename = "not planned")]
+    NotPlanned,
+    Same,
+}
+
 /// Compares a schema file in `assets` with the types.
 pub(super) fn assert_schemas(name: &str, schemas: &Value) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -361,6 +392,14 @@ fn artifacts_output_matches_schema_and_golden_file() {
 fn audit_schemas_are_current() {
     let schemas = json!({"audit": schema_for!(AuditLine), "costs": schema_for!(CostLine)});
     assert_schemas("audit.schema.json", &schemas);
+}
+
+#[test]
+fn rehearsal_schema_is_current() {
+    assert_schemas(
+        "rehearsal.schema.json",
+        &json!({"rehearsal": schema_for!(RehearsalLine)}),
+    );
 }
 
 #[test]

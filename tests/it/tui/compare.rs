@@ -1,5 +1,6 @@
 //! Two attempts side by side, through the real loop.
 
+use ingestdeck_core::tape::{Note, note::ContinuedWork};
 use serde_json::json;
 
 use super::{
@@ -141,6 +142,27 @@ fn releases_are_compared_only_if_they_differ() {
         "{other}"
     );
     assert!(!text(["2.1.332", "2.1.332"]).contains("release"));
+}
+
+#[test]
+fn continued_attempt_shows_what_was_saved() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["u"]);
+    tape.start("u", 1).wait(500).end("u", 1, 1);
+    let work = ContinuedWork {
+        attempt: 1,
+        turns: 3,
+        tokens: 34_200,
+        active_ms: 185_000,
+        ..ContinuedWork::default()
+    };
+    tape.note(Some(("u", 2)), &Note::WorkContinued(work));
+    tape.start("u", 2).wait(500).end("u", 2, 0);
+    let text = shown(&tape, "=", (120, 36)).text();
+    assert!(
+        text.contains("continued: saved about 34.2k tokens, 3m 05s"),
+        "{text}"
+    );
 }
 
 #[test]

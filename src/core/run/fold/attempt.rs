@@ -149,6 +149,10 @@ impl AttemptFold {
 
     /// The attempt continues a session that earlier attempts may have paid for.
     pub(super) fn resume(&mut self, view: &mut RunView, session: &str) {
+        if let Some(continued) = self.attempt(view).setup.continued() {
+            let paid = continued.cost_usd;
+            return self.reducer.resume_session(paid);
+        }
         let attempts = self
             .unit(view)
             .attempts
@@ -158,7 +162,16 @@ impl AttemptFold {
             .take(MAX_SEARCHED_ATTEMPTS);
         let earlier = attempts.filter(|attempt| attempt.number < self.number);
         let same = earlier.filter(|attempt| attempt.setup.session.as_deref() == Some(session));
-        let paid = session_cost(same.map(|attempt| attempt.counts.cost_usd));
+        // An attempt that continued a session of a prior run began with the cost there.
+        let prior = |attempt: &AttemptState| {
+            let continued = attempt.setup.continued();
+            continued
+                .filter(|work| work.run.is_some())
+                .map(|work| work.cost_usd)
+        };
+        let costs =
+            same.flat_map(|attempt| std::iter::once(attempt.counts.cost_usd).chain(prior(attempt)));
+        let paid = session_cost(costs);
         self.reducer.resume_session(paid);
     }
 

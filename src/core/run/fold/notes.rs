@@ -11,6 +11,7 @@ use crate::{
     run::{
         EntryRef, EntryScope,
         activity_mark::ActivityMark,
+        savings::continued_sentence,
         schedule_change::{RecordedChange, ScheduleChange},
         state::{
             HeldCallState, HoldMode, RecordedIsolation, RequestedAttempt, RowOutcome, RunPause,
@@ -20,8 +21,8 @@ use crate::{
     tape::{
         Millis, Note,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, ContinuedRun, LimitChanged,
-            RunPlanned, Severity, SourcesProjected,
+            AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, ContinuedRun,
+            ContinuedWork, LimitChanged, RunPlanned, Severity, SourcesProjected,
         },
     },
 };
@@ -115,6 +116,7 @@ impl Fold {
                     self.report_message(view, entry, Severity::Info, note.to_string());
                 }
             }
+            Note::WorkContinued(work) => self.work_continued(view, entry, work, emit),
             Note::AttemptStarted(started) => self.attempt_started(view, entry, started, emit),
             Note::IsolationChecked(checked) => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
@@ -560,6 +562,34 @@ impl Fold {
         );
     }
 
+    fn work_continued(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        work: &ContinuedWork,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+            return;
+        };
+        self.enter(view, attempt_id, entry);
+        let fold = self.attempt_fold(attempt_id);
+        let basis = fold.attempt(view).setup.basis.get_or_insert_default();
+        Arc::make_mut(basis).continued = Some(work.clone());
+        fold.note_row(view, entry.seq, RowOutcome::Ok);
+        let text = continued_sentence(work);
+        if let EntryScope::Attempt(unit, attempt) = entry.scope {
+            emit(SinkEvent::Message {
+                at: entry.at,
+                unit,
+                attempt,
+                level: Severity::Info,
+                text: &text,
+            });
+        }
+        self.report_message(view, entry, Severity::Info, text);
+    }
+
     fn attempt_started(
         &mut self,
         view: &mut RunView,
@@ -592,7 +622,10 @@ impl Fold {
         let attempt = fold.attempt(view);
         attempt.setup.worker = worker;
         attempt.setup.requested_model = started.model.as_deref().map(Arc::from);
-        attempt.setup.amendment = started.amendment.clone().map(Arc::new);
+        if let Some(amendment) = &started.amendment {
+            let basis = attempt.setup.basis.get_or_insert_default();
+            Arc::make_mut(basis).amendment = Some(amendment.clone());
+        }
         attempt.setup.content = started.content.clone().map(Arc::new);
         attempt.started_at = entry.at;
         attempt.setup.start_note = Some(entry.seq);

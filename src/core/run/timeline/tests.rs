@@ -14,9 +14,9 @@ use crate::{
         state::{RowKind, RowOutcome, StreamRow, UnitStatus},
     },
     tape::{
-        EntryBody, Millis, Note, UnitKey, entry,
+        EntryBody, Millis, Note, RunId, UnitKey, entry,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, ContinuedWork,
             IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, RunEnded,
             RunPlanned, RunSaved, SaveFailed, StopReason, Verdict, VerdictCause,
         },
@@ -302,6 +302,30 @@ fn prior_session_cost_is_not_counted_again() {
         [25, 50, 25],
         "never more than it was"
     );
+}
+
+#[test]
+fn cost_of_a_session_in_a_prior_run_is_not_counted_again() {
+    let costs = |prior: Option<f64>| -> Vec<Option<u32>> {
+        let work = ContinuedWork {
+            run: Some(RunId(uuid::Uuid::from_u128(7))),
+            attempt: 1,
+            cost_usd: prior,
+            ..ContinuedWork::default()
+        };
+        let entries = [
+            vec![note(Some(("a", 1)), &Note::WorkContinued(work))],
+            billed(1, "2.1.330", Some("s"), 0.75),
+            billed(2, "2.1.330", Some("s"), 1.0),
+        ];
+        let timeline = played(timeline(entries.concat(), 3, false));
+        let attempts = timeline.view().state.units[0].attempts.iter();
+        attempts
+            .map(|attempt| Some((attempt.counts.cost_usd? * 100.0).round() as u32))
+            .collect()
+    };
+    assert_eq!(costs(Some(0.25)), [Some(50), Some(25)]);
+    assert_eq!(costs(None), [None, None]);
 }
 
 #[test]

@@ -38,6 +38,7 @@ impl Schedule {
     ) -> RetryDecision {
         let retries = self.table.units()[at].repeated.retries;
         if repeat == RetryMode::Elsewhere {
+            self.table.set_resume_session(at, None);
             let is_hopeless = self.table.count_lost_attempt(at) >= MAX_LOST_ATTEMPTS;
             return if is_hopeless {
                 RetryDecision::Final
@@ -61,9 +62,15 @@ impl Schedule {
         };
         match repeat {
             _ if next == RetryDecision::Final => next,
-            RetryMode::FromStart => next,
+            RetryMode::FromStart => {
+                // The next turn of a session continues it, whatever its last one did.
+                if !self.settings.is_session {
+                    self.table.set_resume_session(at, None);
+                }
+                next
+            }
             RetryMode::ResumeSession(session) => {
-                self.table.set_resume_session(at, session);
+                self.table.set_resume_session(at, Some(session));
                 next
             }
             RetryMode::NewSession(_) | RetryMode::Elsewhere | RetryMode::Never => {

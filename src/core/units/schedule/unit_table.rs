@@ -69,7 +69,7 @@ pub(super) struct ScheduledUnit {
     pub(super) phase: UnitPhase,
     /// Changes to the planned attempts. Automatic retries repeat them.
     pub(super) amendment: Option<Arc<Amendment>>,
-    /// Session that automatic retries continue.
+    /// Session that automatic attempts continue.
     resume: Option<String>,
     last_outcome: Option<AttemptOutcome>,
     /// Its last attempt proves nothing about it, because the agent refused to start or the worker was lost. It counts
@@ -407,9 +407,9 @@ impl UnitTable {
         is_undecided
     }
 
-    /// Makes automatic retries continue `session`.
-    pub(super) fn set_resume_session(&mut self, at: usize, session: String) {
-        self.units[at].resume = Some(session);
+    /// Makes automatic attempts continue `session`, or none.
+    pub(super) fn set_resume_session(&mut self, at: usize, session: Option<String>) {
+        self.units[at].resume = session;
     }
 
     /// The next attempt is a new session that begins with `message`.

@@ -17,7 +17,7 @@ use crate::{
     unit_row,
 };
 use ingestdeck_core::{
-    run::{plain_reason, state::AttemptState},
+    run::{plain_reason, savings::savings, state::AttemptState},
     tape::note::{AttemptOutcome, StopReason},
     text::{self, count, latency},
 };
@@ -194,6 +194,13 @@ fn notice(
         .filter(|pair| pair.difference != CallDifference::Same)
         .count();
     let of = comparison.pairs.len();
+    // Its calls follow those of the other attempt.
+    if let Some(continued) = attempts[1].setup.continued() {
+        let savings = savings(continued.tokens, continued.active_ms);
+        let text = format!("continued: {savings}");
+        pen.put(StyleRole::Succeeded, &text);
+        pen.put(StyleRole::Dim, " · ");
+    }
     match comparison.first() {
         _ if of == 0 => pen.put(StyleRole::Dim, "neither attempt made a call"),
         None => pen.put(

@@ -46,9 +46,54 @@ fn schedule(max_retries: u32) -> Schedule {
         keys(1),
         ScheduleSettings {
             retry,
+            is_session: true,
             ..ScheduleSettings::new(1, 1)
         },
     )
+}
+
+/// Units continue a session only if their last attempt was cut in it.
+#[test]
+fn unit_that_failed_in_its_session_begins_from_the_start() {
+    let mut schedule = Schedule::new(keys(1), ScheduleSettings::new(1, 1));
+    let started = starts(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            session_ended(1, transient_verdict(), resume()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            session_ended(2, transient_verdict(), RetryMode::FromStart),
+            ScheduleEvent::TimerFired(TimerId(1)),
+            session_ended(3, usage_limit_verdict(), resume()),
+            ScheduleEvent::TimerFired(TimerId(2)),
+            session_ended(4, usage_limit_verdict(), RetryMode::Elsewhere),
+        ],
+    );
+    assert_eq!(
+        started,
+        [
+            (1, None),
+            (2, continued()),
+            (3, None),
+            (4, continued()),
+            (5, None)
+        ]
+    );
+}
+
+#[test]
+fn first_attempt_continues_a_session_of_a_prior_run() {
+    let unit = key(0);
+    let schedule = Schedule::new(keys(2), ScheduleSettings::new(2, 2));
+    let mut schedule = schedule
+        .with_feedback("shorter")
+        .with_sessions([(&unit, "5e55")]);
+    let started = starts(&mut schedule, [ScheduleEvent::RunStarted]);
+    let feedback = started[1].1.as_ref().unwrap().feedback.as_deref();
+    assert_eq!(
+        (&started[0], feedback),
+        (&(1, continued()), Some("shorter"))
+    );
 }
 
 #[test]
