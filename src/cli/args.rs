@@ -186,7 +186,7 @@ pub(crate) enum CliCommand {
     /// Serve the tools of a unit to any MCP client over stdio
     Mcp(McpArgs),
     /// Run attempts for the engine of a run on another machine
-    Worker(WorkerArgs),
+    Worker(Box<WorkerArgs>),
     /// Write a report of a run: Markdown, JUnit, HTML or KTX's JSON
     Report(ReportArgs),
     /// Compare two runs: units, figures of quality, artifacts

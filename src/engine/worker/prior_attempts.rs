@@ -56,15 +56,17 @@ pub(super) fn unfinished(
     tape: File,
     records: Vec<LeaseRecord>,
 ) -> io::Result<Vec<(LeaseRecord, AdoptedAttempt)>> {
-    let mut found: HashMap<(String, u32), (LeaseRecord, Vec<Vec<u8>>)> = records
-        .into_iter()
-        .map(|of| {
-            (
-                (of.lease.unit.as_str().to_owned(), of.attempt),
-                (of, Vec::new()),
-            )
-        })
-        .collect();
+    let with_key = |record: LeaseRecord| {
+        let adopted = AdoptedAttempt {
+            account: record.account.clone(),
+            session: record.session.clone(),
+            content: record.content.clone(),
+            entries: Vec::new(),
+        };
+        let key = (record.lease.unit.as_str().to_owned(), record.attempt);
+        (key, (record, adopted))
+    };
+    let mut found: HashMap<_, _> = records.into_iter().map(with_key).collect();
     let mut reader = BufReader::new(tape);
     let mut line = Vec::new();
     loop {
@@ -90,18 +92,11 @@ pub(super) fn unfinished(
                 _ => {}
             }
         }
-        if let Some((_, entries)) = found.get_mut(&key) {
-            entries.push(line.strip_suffix(b"\n").unwrap_or_default().to_vec());
+        if let Some((_, adopted)) = found.get_mut(&key) {
+            adopted
+                .entries
+                .push(line.strip_suffix(b"\n").unwrap_or_default().to_vec());
         }
     }
-    let adopted = found.into_values().map(|(record, entries)| {
-        let adopted = AdoptedAttempt {
-            account: record.account.clone(),
-            session: record.session.clone(),
-            content: record.content.clone(),
-            entries,
-        };
-        (record, adopted)
-    });
-    Ok(adopted.collect())
+    Ok(found.into_values().collect())
 }
