@@ -1,7 +1,7 @@
 //! Rehearsals: the recorded answers of models for the real Claude Code, with today's tools, policies, rules and validators.
 //!
 //! A rehearsal is a run of this program in a temporary clone of the commit that the recorded run began from. Its Claude Code has no
-//! login and asks [`recorded_api`]. It shows what the program does with recorded calls, not what a model would answer now.
+//! login and asks `recorded_api`. It shows what the program does with recorded calls, not what a model would answer now.
 
 mod normal_text;
 mod record;

@@ -20,7 +20,7 @@ pub(crate) mod attempt_order;
 pub mod continued_runs;
 pub mod control_socket;
 pub mod controller;
-pub mod cut_sessions;
+pub(crate) mod cut_sessions;
 pub mod descriptors;
 pub(crate) mod driver;
 pub mod execute;
