@@ -202,6 +202,18 @@ impl RunStore {
         TextIndex::open(&path)
     }
 
+    /// Deletes the words of `run`, if there is a database of words.
+    pub(super) fn remove_words(&self, run: RunId) -> Result<(), DbError> {
+        let path = self.database().with_file_name(TEXT_DATABASE_FILE);
+        let kind = self
+            .open_state_dir()
+            .and_then(|state| state.map_or(Ok(None), |state| state.kind(TEXT_DATABASE_FILE)));
+        match kind.map_err(|cause| DbError::failed(&path, &cause))? {
+            None => Ok(()),
+            Some(_) => self.open_text_index()?.remove(run),
+        }
+    }
+
     /// Deletes the index and creates a new one.
     ///
     /// # Errors

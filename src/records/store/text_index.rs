@@ -146,6 +146,11 @@ impl TextIndex {
         self.commit(|transaction| gone.iter().try_for_each(|run| delete(transaction, run)))
     }
 
+    /// Deletes the words of one run.
+    pub(super) fn remove(&mut self, run: RunId) -> Result<(), DbError> {
+        self.commit(|transaction| delete(transaction, &run.to_string()))
+    }
+
     fn tape_lengths(&self) -> Result<HashMap<String, u64>, DbError> {
         let select = || {
             self.connection
@@ -448,5 +453,34 @@ mod tests {
         assert_eq!(found(&texts, "database"), [0; 0]);
         drop(texts);
         TextIndex::open(&path).unwrap();
+    }
+
+    #[test]
+    fn words_of_runs_are_read_once_and_pruned_with_them() {
+        let project = tempfile::tempdir().unwrap();
+        let store = RunStore::new(project.path());
+        let run = store.recorded_run(RunId(uuid::Uuid::from_u128(1)));
+        std::fs::create_dir_all(run.tape.parent().unwrap()).unwrap();
+        let header = r#"{"tape":1,"program":"p","run":"00000000-0000-0000-0000-000000000001","started_at":"2026-01-01T00:00:00Z"}"#;
+        let entry = r#"{"seq":0,"at":1,"unit":"u","try":1,"err":"order_items failed"}"#;
+        std::fs::write(&run.tape, format!("{header}\n{entry}\n")).unwrap();
+        let open: &OpenTape<'_> =
+            &|path, _| Ok(Box::new(crate::replay::FileSource::open(path).unwrap()));
+        let mut texts = store.open_text_index().unwrap();
+        let now = Instant::now();
+        let late = now + std::time::Duration::from_secs(60);
+        let counts = |texts: &mut TextIndex, deadline| {
+            let report = store.refresh_texts(texts, open, deadline).unwrap();
+            assert_eq!(report.unreadable, []);
+            (report.indexed, report.waiting)
+        };
+        assert_eq!(counts(&mut texts, now), (0, 1));
+        assert_eq!(counts(&mut texts, late), (1, 0));
+        assert_eq!(counts(&mut texts, late), (0, 0));
+        let candidate = texts.candidates("order_items", 9).unwrap();
+        assert_eq!(candidate.len(), 1);
+        assert_eq!(candidate[0].run, run.id);
+        store.remove(&run).unwrap();
+        assert_eq!(texts.candidates("order_items", 9).unwrap(), []);
     }
 }
