@@ -10,9 +10,11 @@ pub mod index_rows;
 pub mod retention;
 pub mod runs;
 pub(crate) mod tape_file;
+pub mod text_index;
 
 pub use bookmarks::BookmarkFile;
 pub use db::Db;
 pub use index_refresh::RefreshReport;
 pub use runs::{RecordedRun, RunStatus, RunStore};
 pub use tape_file::TapeWriter;
+pub use text_index::TextIndex;

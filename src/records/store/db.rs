@@ -45,7 +45,7 @@ const SCHEMA: &str = include_str!("../../../assets/index.sql");
 const SCHEMA_VERSION: usize = 18;
 
 /// Maximum wait for another process that writes to the index.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time between two attempts where SQLite does not wait.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
@@ -279,7 +279,7 @@ impl Db {
 
 /// Internal cause of a [`DbError`].
 #[derive(Debug)]
-enum DbFault {
+pub(super) enum DbFault {
     Damaged(String),
     Busy,
     Newer(usize),
@@ -288,7 +288,7 @@ enum DbFault {
 }
 
 impl DbFault {
-    fn into_db_error(self, path: &Path) -> DbError {
+    pub(super) fn into_db_error(self, path: &Path) -> DbError {
         let path = path.to_owned();
         match self {
             Self::Busy => DbError::Busy(path),
@@ -384,15 +384,15 @@ fn columns(connection: &Connection, table: &str) -> Result<Vec<String>, rusqlite
 
 /// A table, index, view or trigger in the schema of SQLite.
 #[derive(Debug, PartialEq, Eq)]
-struct SchemaObject {
+pub(super) struct SchemaObject {
     kind: String,
-    name: String,
+    pub(super) name: String,
     table: String,
     /// `None` for indexes that SQLite creates for keys.
     sql: Option<String>,
 }
 
-fn schema(connection: &Connection) -> Result<Vec<SchemaObject>, rusqlite::Error> {
+pub(super) fn schema(connection: &Connection) -> Result<Vec<SchemaObject>, rusqlite::Error> {
     let mut statement =
         connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
     let object = |row: &Row<'_>| {
@@ -427,7 +427,10 @@ fn create_schema(connection: &mut Connection) -> Result<(), DbFault> {
 }
 
 /// Changes the journal mode. If two processes do so to a new index, SQLite does not wait: one of them gets an error.
-fn use_write_ahead_log(connection: &Connection, patience: Duration) -> Result<(), rusqlite::Error> {
+pub(super) fn use_write_ahead_log(
+    connection: &Connection,
+    patience: Duration,
+) -> Result<(), rusqlite::Error> {
     let deadline = Instant::now() + patience;
     loop {
         let changed = connection.pragma_update(None, "journal_mode", "wal");
@@ -696,16 +699,16 @@ fn serde_name(value: &impl Serialize) -> String {
 }
 
 /// SQLite integers are signed; larger values are saturated.
-fn to_i64(value: u64) -> i64 {
+pub(super) fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-fn to_u64(value: i64) -> u64 {
+pub(super) fn to_u64(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
 /// Removes a damaged index. The caller creates the new file before SQLite opens it, so that it is private.
-fn remove(path: &Path) -> io::Result<()> {
+pub(super) fn remove(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str))
     else {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -86,7 +86,7 @@ impl RunStore {
         self.list()?.into_iter().enumerate().map(fate).collect()
     }
 
-    /// Removes the directory of `run` permanently.
+    /// Removes the directory of `run` permanently, and its words.
     pub fn remove(&self, run: &RecordedRun) -> Result<(), PruneError> {
         let leaving = format!("{REMOVAL_PREFIX}{}", run.id);
         let remove = || {
@@ -95,7 +95,8 @@ impl RunStore {
             runs.rename(&run.id.to_string(), &runs, &leaving, PRIVATE_MODE)?;
             runs.remove_dir_all(&leaving).map(drop)
         };
-        remove().map_err(|cause| io_error(&self.root().join("runs").join(&leaving), cause))
+        remove().map_err(|cause| io_error(&self.root().join("runs").join(&leaving), cause))?;
+        Ok(self.remove_words(run.id)?)
     }
 
     /// Size in bytes of the directory of `run`.

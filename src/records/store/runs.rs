@@ -18,6 +18,7 @@ use std::{
 use super::{
     db::{DATABASE_SIDE_FILES, Db, DbError},
     tape_file::TapeWriter,
+    text_index::TextIndex,
 };
 use ingestdeck_core::{
     diagnostic::Diagnostic,
@@ -30,6 +31,9 @@ use ingestdeck_os::scoped_dir::{self, FileKind, STATE_DIR, ScopedDir};
 const TAPE_FILE: &str = "tape.jsonl";
 /// File name of the index.
 const DATABASE_FILE: &str = "db.sqlite";
+
+/// Name of the database of the words on the tapes.
+const TEXT_DATABASE_FILE: &str = "text.sqlite";
 /// Maximum bytes read from a lock file.
 const MAX_LOCK_BYTES: u64 = 20;
 
@@ -181,9 +185,33 @@ impl RunStore {
     ///
     /// If its path is a symbolic link, a pipe or a directory, if it belongs to another program, or if SQLite fails.
     pub fn open_database(&self) -> Result<Db, DbError> {
-        self.prepare_database()
+        self.prepare_database(DATABASE_FILE)
             .map_err(|cause| DbError::failed(&self.database(), &cause))?;
         Db::open(&self.database())
+    }
+
+    /// Opens or creates the database of the words on the tapes. A damaged one is replaced by an empty one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_database`](Self::open_database).
+    pub fn open_text_index(&self) -> Result<TextIndex, DbError> {
+        let path = self.database().with_file_name(TEXT_DATABASE_FILE);
+        self.prepare_database(TEXT_DATABASE_FILE)
+            .map_err(|cause| DbError::failed(&path, &cause))?;
+        TextIndex::open(&path)
+    }
+
+    /// Deletes the words of `run`, if there is a database of words.
+    pub(super) fn remove_words(&self, run: RunId) -> Result<(), DbError> {
+        let path = self.database().with_file_name(TEXT_DATABASE_FILE);
+        let kind = self
+            .open_state_dir()
+            .and_then(|state| state.map_or(Ok(None), |state| state.kind(TEXT_DATABASE_FILE)));
+        match kind.map_err(|cause| DbError::failed(&path, &cause))? {
+            None => Ok(()),
+            Some(_) => self.open_text_index()?.remove(run),
+        }
     }
 
     /// Deletes the index and creates a new one.
@@ -206,18 +234,18 @@ impl RunStore {
     }
 
     /// SQLite opens its files by path, so check that they are regular files of this project.
-    fn prepare_database(&self) -> io::Result<()> {
+    fn prepare_database(&self, file: &str) -> io::Result<()> {
         let state = scoped_dir::state_dir(&self.project)?;
         for suffix in DATABASE_SIDE_FILES {
-            match state.kind(&format!("{DATABASE_FILE}{suffix}"))? {
+            match state.kind(&format!("{file}{suffix}"))? {
                 None | Some(FileKind::File) => {}
                 Some(_) => {
-                    let why = format!("`{DATABASE_FILE}{suffix}` is not a regular file; remove it");
+                    let why = format!("`{file}{suffix}` is not a regular file; remove it");
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
                 }
             }
         }
-        state.open_or_create(DATABASE_FILE).map(drop)
+        state.open_or_create(file).map(drop)
     }
 
     /// Root directory of the store, if it exists.
