@@ -20,6 +20,7 @@ mod engine_process;
 pub(crate) mod exit;
 pub(crate) mod export;
 mod failed_from;
+mod find;
 mod git_sources;
 mod help;
 mod home;
@@ -206,6 +207,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Diff(args) => diff::diff(global, args),
         CliCommand::Artifacts(args) => artifacts::artifacts(global, args),
         CliCommand::Bench(args) => bench::bench(global, args),
+        CliCommand::Find(args) => find::find(global, args),
         CliCommand::Audit(args) => audit::audit(global, args),
         CliCommand::Costs(args) => costs::costs(global, args),
         CliCommand::Why(args) => why::why(global, args),

@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::attempt::AttemptArgs;
 pub(crate) use self::index::{
-    AuditArgs, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat,
+    AuditArgs, CostGrouping, CostsArgs, FindArgs, PeriodArgs, QueryArgs, TableFormat,
 };
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::scan::ScanArgs;
@@ -198,6 +198,10 @@ pub(crate) enum CliCommand {
     Bench(BenchArgs),
     /// Show the pages and sources of a run, what became of them, and the raw files they rest on
     Artifacts(ArtifactsArgs),
+    /// Find what agents were asked, did, read and wrote in all recorded runs
+    ///
+    /// An index has the words of all tapes; each call fills it for 10 seconds at most. What is left out is printed.
+    Find(FindArgs),
     /// Show who called which tool, when, with which arguments and result, and who decided it
     Audit(AuditArgs),
     /// Show what runs cost, by day, connection, model, unit or run

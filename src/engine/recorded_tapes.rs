@@ -1,6 +1,6 @@
 //! Opens the tapes of recorded runs, and keeps the index over them up to date. Must not interpret entries.
 
-use std::{fs::File, path::Path};
+use std::{fs::File, path::Path, time::Instant};
 
 use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
@@ -8,7 +8,10 @@ use ingestdeck_core::{
 };
 use ingestdeck_records::{
     replay::{FileSource, OpenError, file::FollowHandle},
-    store::{Db, RecordedRun, RefreshReport, RunStore, index_refresh::RefreshError},
+    store::{
+        Db, RecordedRun, RefreshReport, RunStore, index_refresh::RefreshError,
+        text_index::TextIndex, text_refresh::TextRefreshReport,
+    },
 };
 
 /// Bytes of a tape that are folded at a time.
@@ -103,6 +106,23 @@ pub fn open_updated_index(runs: &RunStore) -> Result<(Db, Vec<String>), RefreshE
 /// If the index cannot be used.
 pub fn refresh(runs: &RunStore, db: &mut Db) -> Result<RefreshReport, RefreshError> {
     runs.refresh(db, &open_tape)
+}
+
+/// Reads the words of the runs whose tapes changed, until `deadline`.
+///
+/// # Errors
+/// If the index of words cannot be used.
+pub fn refresh_texts(
+    runs: &RunStore,
+    texts: &mut TextIndex,
+    deadline: Instant,
+) -> Result<TextRefreshReport, RefreshError> {
+    let open = |path: &Path, file: File| {
+        FileSource::from_file(path, file)
+            .map(|source| Box::new(source) as Box<dyn EntrySource>)
+            .map_err(|error| Problem::from_error(&error))
+    };
+    runs.refresh_texts(texts, &open, deadline)
 }
 
 /// One sentence per unreadable run.

@@ -11,6 +11,7 @@ pub mod retention;
 pub mod runs;
 pub(crate) mod tape_file;
 pub mod text_index;
+pub mod text_refresh;
 
 pub use bookmarks::BookmarkFile;
 pub use db::Db;

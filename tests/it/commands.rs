@@ -23,6 +23,7 @@ mod escapes;
 mod evidence;
 mod exports;
 mod file_descriptors;
+mod find;
 mod git_projects;
 mod keys;
 mod ktx_history;

@@ -59,6 +59,38 @@ pub(crate) struct AuditArgs {
     pub format: Option<TableFormat>,
 }
 
+/// Arguments of the command `find`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FindArgs {
+    /// Texts that an entry contains, each as it is; a last word with `*` is the beginning of words
+    #[arg(required = true)]
+    pub text: Vec<String>,
+    /// Only this run: id (or a unique part of it) or `latest`
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<String>,
+    /// Only units whose key matches this pattern
+    #[arg(long, value_name = "GLOB")]
+    pub unit: Option<String>,
+    /// Only calls and results of tools whose name matches this pattern, with or without the prefix of the server
+    #[arg(long, value_name = "GLOB")]
+    pub tool: Option<String>,
+    /// Only results of failed calls
+    #[arg(long)]
+    pub failed: bool,
+    /// Selects entries by time.
+    #[command(flatten)]
+    pub period: PeriodArgs,
+    /// Only the N newest entries
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: u64,
+    /// Read all runs that are not searched yet, however long it takes
+    #[arg(long)]
+    pub all: bool,
+    /// Format [default: text, or json with --ui json]
+    #[arg(long, value_enum)]
+    pub format: Option<TableFormat>,
+}
+
 /// A decision about a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AuditDecision {

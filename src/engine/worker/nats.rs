@@ -128,8 +128,8 @@ impl NatsServer {
     /// Connects to the server, and checks its limits. Takes 10 s at most.
     ///
     /// # Errors
-    /// If a file of the login cannot be read, the server cannot be reached, it refuses the login or requires none, or the
-    /// limits are too small. Each names the remedy.
+    /// If a file of the login cannot be read, the server cannot be reached, it refuses the login or requires none, it has no
+    /// JetStream, or the limits are too small. Each names the remedy.
     pub async fn connect(&self) -> Result<Client, Problem> {
         self.connect_as("engine").await
     }
@@ -193,6 +193,11 @@ impl NatsServer {
             let text = format!("{server} accepts messages of {payload} bytes at most");
             return Err(Problem::new(text)
                 .with_help(format!("raise max_payload of the server to {MIN_PAYLOAD}")));
+        }
+        if !client.server_info().jetstream {
+            let text = format!("{server} has no JetStream, which keeps orders and results");
+            return Err(Problem::new(text)
+                .with_help("start the server with `nats-server -js`, or write `jetstream {}` in its configuration"));
         }
         // A server may let clients without a login in as one of its users.
         let has_login =

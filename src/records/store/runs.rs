@@ -18,7 +18,6 @@ use std::{
 use super::{
     db::{DATABASE_SIDE_FILES, Db, DbError},
     tape_file::TapeWriter,
-    text_index::TextIndex,
 };
 use ingestdeck_core::{
     diagnostic::Diagnostic,
@@ -32,8 +31,6 @@ const TAPE_FILE: &str = "tape.jsonl";
 /// File name of the index.
 const DATABASE_FILE: &str = "db.sqlite";
 
-/// Name of the database of the words on the tapes.
-const TEXT_DATABASE_FILE: &str = "text.sqlite";
 /// Maximum bytes read from a lock file.
 const MAX_LOCK_BYTES: u64 = 20;
 
@@ -190,30 +187,6 @@ impl RunStore {
         Db::open(&self.database())
     }
 
-    /// Opens or creates the database of the words on the tapes. A damaged one is replaced by an empty one.
-    ///
-    /// # Errors
-    ///
-    /// As for [`open_database`](Self::open_database).
-    pub fn open_text_index(&self) -> Result<TextIndex, DbError> {
-        let path = self.database().with_file_name(TEXT_DATABASE_FILE);
-        self.prepare_database(TEXT_DATABASE_FILE)
-            .map_err(|cause| DbError::failed(&path, &cause))?;
-        TextIndex::open(&path)
-    }
-
-    /// Deletes the words of `run`, if there is a database of words.
-    pub(super) fn remove_words(&self, run: RunId) -> Result<(), DbError> {
-        let path = self.database().with_file_name(TEXT_DATABASE_FILE);
-        let kind = self
-            .open_state_dir()
-            .and_then(|state| state.map_or(Ok(None), |state| state.kind(TEXT_DATABASE_FILE)));
-        match kind.map_err(|cause| DbError::failed(&path, &cause))? {
-            None => Ok(()),
-            Some(_) => self.open_text_index()?.remove(run),
-        }
-    }
-
     /// Deletes the index and creates a new one.
     ///
     /// # Errors
@@ -234,7 +207,7 @@ impl RunStore {
     }
 
     /// SQLite opens its files by path, so check that they are regular files of this project.
-    fn prepare_database(&self, file: &str) -> io::Result<()> {
+    pub(super) fn prepare_database(&self, file: &str) -> io::Result<()> {
         let state = scoped_dir::state_dir(&self.project)?;
         for suffix in DATABASE_SIDE_FILES {
             match state.kind(&format!("{file}{suffix}"))? {
@@ -249,7 +222,7 @@ impl RunStore {
     }
 
     /// Root directory of the store, if it exists.
-    fn open_state_dir(&self) -> io::Result<Option<ScopedDir>> {
+    pub(super) fn open_state_dir(&self) -> io::Result<Option<ScopedDir>> {
         match ScopedDir::open(&self.project) {
             Ok(project) => project.dir_if_exists(STATE_DIR),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

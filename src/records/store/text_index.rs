@@ -3,20 +3,15 @@
 //! It holds no text: the caller reads each candidate on its tape and compares. Like the index, it can be deleted and
 //! built again.
 
-use std::{collections::HashMap, fmt::Write as _, fs::File, path::Path, time::Instant};
+use std::{collections::HashMap, fmt::Write as _, path::Path};
 
 use rusqlite::{
     Connection, OpenFlags, OptionalExtension as _, Transaction, TransactionBehavior,
     config::DbConfig, params,
 };
 
-use super::{
-    db::{self, DbError, DbFault},
-    index_refresh::{OpenTape, RefreshError},
-    runs::RunStore,
-};
+use super::db::{self, DbError, DbFault};
 use ingestdeck_core::{
-    diagnostic::Diagnostic as _,
     run::{EntrySource, PollStatus},
     tape::{RunId, Seq},
 };
@@ -58,17 +53,6 @@ pub struct TextIndex {
 pub struct TextCandidate {
     pub run: RunId,
     pub seq: Seq,
-}
-
-/// Result of a refresh of the words.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TextRefreshReport {
-    /// Number of runs whose words were read.
-    pub indexed: usize,
-    /// Runs for which no time was left.
-    pub waiting: usize,
-    /// Runs that cannot be read, each with the error message.
-    pub unreadable: Vec<(RunId, String)>,
 }
 
 impl TextIndex {
@@ -154,7 +138,7 @@ impl TextIndex {
         self.checked(self.connection.execute_batch(shrink))
     }
 
-    fn tape_lengths(&self) -> Result<HashMap<String, u64>, DbError> {
+    pub(super) fn tape_lengths(&self) -> Result<HashMap<String, u64>, DbError> {
         let select = || {
             self.connection
                 .prepare_cached("SELECT run, tape_bytes FROM text_runs")?
@@ -165,7 +149,7 @@ impl TextIndex {
     }
 
     /// Replaces the words of one run by those of `source`.
-    fn put(
+    pub(super) fn put(
         &mut self,
         run: RunId,
         tape_bytes: u64,
@@ -237,50 +221,6 @@ impl TextIndex {
 
     fn checked<T>(&self, result: Result<T, rusqlite::Error>) -> Result<T, DbError> {
         result.map_err(|error| DbFault::from(error).into_db_error(&self.path))
-    }
-}
-
-impl RunStore {
-    /// Reads the words of all runs whose tape changed its length, newest first, until `deadline`, and deletes those of
-    /// runs that no longer exist.
-    pub fn refresh_texts(
-        &self,
-        texts: &mut TextIndex,
-        open: &OpenTape<'_>,
-        deadline: Instant,
-    ) -> Result<TextRefreshReport, RefreshError> {
-        let mut found = self.list()?;
-        found.sort_by_key(|run| std::cmp::Reverse(run.id.to_string()));
-        let ids: Vec<RunId> = found.iter().map(|run| run.id).collect();
-        texts.retain(&ids)?;
-        let known = texts.tape_lengths()?;
-        let mut done = TextRefreshReport::default();
-        for run in &found {
-            let tape: Result<(File, u64), String> = self
-                .open_tape(run)
-                .map_err(|error| error.to_string())
-                .and_then(|tape| {
-                    let metadata = tape.metadata().map_err(|error| error.to_string())?;
-                    Ok((tape, metadata.len()))
-                });
-            let length = tape.as_ref().ok().map(|(_, length)| *length);
-            if length.is_some() && known.get(&run.id.to_string()).copied() == length {
-                continue;
-            }
-            if Instant::now() >= deadline {
-                done.waiting += 1;
-                continue;
-            }
-            let stored = tape.and_then(|(tape, length)| {
-                let mut source = open(&run.tape, tape).map_err(|problem| problem.to_line())?;
-                texts.put(run.id, length, source.as_mut())
-            });
-            match stored {
-                Ok(()) => done.indexed += 1,
-                Err(cause) => done.unreadable.push((run.id, cause)),
-            }
-        }
-        Ok(done)
     }
 }
 
@@ -456,36 +396,5 @@ mod tests {
         assert_eq!(found(&texts, "database"), [0; 0]);
         drop(texts);
         TextIndex::open(&path).unwrap();
-    }
-
-    #[test]
-    fn words_of_runs_are_read_once_and_pruned_with_them() {
-        let project = tempfile::tempdir().unwrap();
-        let store = RunStore::new(project.path());
-        let run = store.recorded_run(RunId(uuid::Uuid::from_u128(1)));
-        std::fs::create_dir_all(run.tape.parent().unwrap()).unwrap();
-        let header = r#"{"tape":1,"program":"p","run":"00000000-0000-0000-0000-000000000001","started_at":"2026-01-01T00:00:00Z"}"#;
-        let entry = r#"{"seq":0,"at":1,"unit":"u","try":1,"err":"order_items failed"}"#;
-        std::fs::write(&run.tape, format!("{header}\n{entry}\n")).unwrap();
-        let open: &OpenTape<'_> =
-            &|path, _| Ok(Box::new(crate::replay::FileSource::open(path).unwrap()));
-        let mut texts = store.open_text_index().unwrap();
-        let now = Instant::now();
-        let late = now + std::time::Duration::from_secs(60);
-        let counts = |texts: &mut TextIndex, deadline| {
-            let report = store.refresh_texts(texts, open, deadline).unwrap();
-            assert_eq!(report.unreadable, []);
-            (report.indexed, report.waiting)
-        };
-        assert_eq!(counts(&mut texts, now), (0, 1));
-        assert_eq!(counts(&mut texts, late), (1, 0));
-        assert_eq!(counts(&mut texts, late), (0, 0));
-        let candidate = texts.candidates("order_items", 9).unwrap();
-        assert_eq!(candidate.len(), 1);
-        assert_eq!(candidate[0].run, run.id);
-        store.remove(&run).unwrap();
-        assert_eq!(texts.candidates("order_items", 9).unwrap(), []);
-        let file = std::fs::read(&texts.path).unwrap();
-        assert_eq!(memchr::memmem::find(&file, b"order_items"), None);
     }
 }

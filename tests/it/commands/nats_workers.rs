@@ -40,19 +40,21 @@ struct NatsTestServer {
 
 impl NatsTestServer {
     fn start(place: &TestDir, settings: &str) -> Self {
+        let store = place.temporary().parent().unwrap().join("jetstream");
+        let jetstream = format!("jetstream: {{ store_dir: \"{}\" }}", store.display());
+        Self::start_with(place, &format!("{jetstream}\n{settings}"))
+    }
+
+    fn start_with(place: &TestDir, settings: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
         let config = place.temporary().parent().unwrap().join("nats.conf");
-        let store = config.with_file_name("jetstream");
         fs::write(
             &config,
-            format!(
-                "host: 127.0.0.1\nport: {port}\njetstream: {{ store_dir: \"{}\" }}\n{settings}\n",
-                store.display()
-            ),
+            format!("host: 127.0.0.1\nport: {port}\n{settings}\n"),
         )
         .unwrap();
         Self {
@@ -684,6 +686,10 @@ fn logins_and_limits_of_the_server_are_checked() {
     drop(server);
     let gone = place.run(&["doctor", "--nats", &url]);
     assert!(gone.stdout.contains("cannot connect to"), "{gone:?}");
+    let plain = NatsTestServer::start_with(&place, "");
+    let refused = place.run(&["doctor", "--nats", &plain.url()]);
+    assert!(refused.stdout.contains("nats-server -js"), "{refused:?}");
+    drop(plain);
     let small = NatsTestServer::start(&place, "max_payload: 2000");
     let refused = place.run(&["doctor", "--nats", &small.url()]);
     assert!(refused.stdout.contains("raise max_payload"), "{refused:?}");

@@ -30,6 +30,28 @@ struct AuditLine {
     call: AuditCallPart,
 }
 
+/// An entry in the output of `find`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct FindLine {
+    v: u64,
+    /// Time of the entry, RFC 3339.
+    at: String,
+    run: String,
+    /// Missing for an entry of the run itself.
+    unit: Option<String>,
+    attempt: Option<u32>,
+    /// Number of the entry, for `replay --entry`.
+    seq: u64,
+    /// `call`, `result`, `answer`, `prompt`, `stderr`, `stdout`, `note`, or the type of the line.
+    kind: String,
+    /// The tool of a call or a result.
+    tool: Option<String>,
+    /// True for the result of a failed call.
+    failed: bool,
+    /// The text, and what is around it.
+    text: String,
+}
+
 /// The fields of the call itself.
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct AuditCallPart {
@@ -390,7 +412,11 @@ fn artifacts_output_matches_schema_and_golden_file() {
 
 #[test]
 fn audit_schemas_are_current() {
-    let schemas = json!({"audit": schema_for!(AuditLine), "costs": schema_for!(CostLine)});
+    let schemas = json!({
+        "audit": schema_for!(AuditLine),
+        "costs": schema_for!(CostLine),
+        "find": schema_for!(FindLine),
+    });
     assert_schemas("audit.schema.json", &schemas);
 }
 
@@ -429,6 +455,15 @@ fn audit_output_matches_its_schema_and_golden_file() {
         );
     }
     assert_published("audit.jsonl", &lines_without(all, &is_message));
+}
+
+#[test]
+fn found_entries_match_their_schema_and_golden_file() {
+    let place = recorded();
+    let found = objects(&place, &["find", "mcp__ktx__wiki_write", "--ui", "json"]);
+    assert_conforms::<FindLine>(&found);
+    assert!(found.iter().any(|entry| entry["kind"] == "call"));
+    assert_published("find.jsonl", &lines_without(found, &is_message));
 }
 
 #[test]
