@@ -418,7 +418,8 @@ impl TextPlace {
 /// The first occurrence in `content` on one line, with what is around it.
 fn snippet(content: &str, text: &TextMatcher) -> String {
     let at = text.find_from(content.as_bytes(), 0).unwrap_or(0);
-    let at = content.floor_char_boundary(at);
+    let is_start = |at: &usize| content.is_char_boundary(*at);
+    let at = (0..=at).rev().find(is_start).unwrap_or(0);
     let (before, after) = content.split_at(at);
     let start = before
         .char_indices()
