@@ -317,6 +317,13 @@ impl WorkerHost {
                 )
             }
             RemoteEnd::NotStored(reason) => failed(reason),
+            RemoteEnd::NotTaken(reason) => {
+                self.pool.drain(&worker, "it does not begin attempts");
+                (
+                    FinishedAttempt::without_agent(worker_lost(reason)),
+                    RetryMode::Elsewhere,
+                )
+            }
             RemoteEnd::Lost(reason) | RemoteEnd::Invalid(reason) => (
                 FinishedAttempt::without_agent(worker_lost(reason)),
                 RetryMode::Elsewhere,

@@ -52,8 +52,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a worker may take to end an attempt that a person stops or kills.
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a worker may leave an attempt that has a slot there, if it is heard.
-const TAKE_PATIENCE: Duration = Duration::from_secs(120);
+/// How long a worker may leave an attempt that has a slot there, if it is heard: its files may be on their way.
+const TAKE_PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// A check that is late by this much means that this process, or its machine, was asleep.
 const SLEEP_THRESHOLD: Duration = Duration::from_secs(5);
 /// By how much an attempt may exceed its time limits, which its worker enforces.
@@ -74,6 +74,8 @@ pub(crate) enum RemoteEnd {
     Stopped(StopMode),
     /// The worker was lost. Reads as a sentence.
     Lost(String),
+    /// The worker does not begin it. Reads as a sentence.
+    NotTaken(String),
     /// The worker sent something that no worker of this program sends. Reads as a sentence.
     Invalid(String),
     /// What the worker sent could not be written on this machine. Reads as a sentence.
@@ -86,6 +88,8 @@ enum PartError {
     Invalid(String),
     /// It could not be written on this machine.
     NotStored(String),
+    /// What another run recorded of the attempt is not on its tape.
+    Incomplete,
 }
 
 impl PartError {
@@ -93,6 +97,9 @@ impl PartError {
         match self {
             Self::Invalid(reason) => RemoteEnd::Invalid(format!("worker {worker} {reason}")),
             Self::NotStored(reason) => RemoteEnd::NotStored(format!("worker {worker} {reason}")),
+            Self::Incomplete => RemoteEnd::Lost(
+                "the tape of the earlier run lacks a part of the attempt".to_owned(),
+            ),
         }
     }
 }
@@ -134,6 +141,7 @@ pub(crate) async fn run(
         reducer,
         entry_bytes: 0,
         lines: 0,
+        is_adopted: permit.adopted.is_some(),
         last_notes: Vec::new(),
         files: BTreeMap::new(),
         ready: Some(ready),
@@ -286,7 +294,7 @@ pub(crate) async fn run(
                 let passes = sinks.gate.passes_calls();
                 let is_new = std::mem::replace(&mut passes_calls, passes) != passes;
                 if !is_taken && ordered.elapsed() >= TAKE_PATIENCE + waiting {
-                    return RemoteEnd::Invalid(format!(
+                    return RemoteEnd::NotTaken(format!(
                         "worker {} has a slot and does not begin the attempt",
                         permit.worker
                     ));
@@ -346,6 +354,8 @@ struct RemoteAttempt {
     entry_bytes: usize,
     /// Number of lines so far. Notes are not lines.
     lines: u64,
+    /// Another run began the attempt.
+    is_adopted: bool,
     /// The notes after the last line that another run recorded.
     last_notes: Vec<Vec<u8>>,
     files: BTreeMap<ResultFile, Vec<u8>>,
@@ -404,7 +414,10 @@ impl RemoteAttempt {
     ) -> Result<Vec<&'e [u8]>, PartError> {
         let mut line = lines_before;
         if line > self.lines {
-            return Err("left out entries".into());
+            return Err(match self.is_adopted {
+                true => PartError::Incomplete,
+                false => "left out entries".into(),
+            });
         }
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries {

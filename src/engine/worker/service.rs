@@ -70,6 +70,8 @@ pub struct WorkerSlots {
     count: u32,
     /// Number of runs that are served.
     pub(super) runs: AtomicU32,
+    /// Slots that are taken for the next order.
+    pub(super) offered: AtomicU32,
 }
 
 impl WorkerSlots {
@@ -78,12 +80,14 @@ impl WorkerSlots {
             free: Arc::new(Semaphore::new(count as usize)),
             count,
             runs: AtomicU32::new(0),
+            offered: AtomicU32::new(0),
         })
     }
 
     /// What a run must know about the others, if its own attempts hold `own` slots.
     fn load(&self, own: usize) -> WorkerLoad {
-        let busy = self.count as usize - self.free.available_permits().min(self.count as usize);
+        let idle = self.free.available_permits() + self.offered.load(Ordering::Relaxed) as usize;
+        let busy = (self.count as usize).saturating_sub(idle);
         WorkerLoad {
             others: u32::try_from(busy.saturating_sub(own)).unwrap_or(u32::MAX),
             runs: self.runs.load(Ordering::Relaxed),

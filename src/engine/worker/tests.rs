@@ -471,7 +471,7 @@ impl EngineSide {
                     others.push((lease, Instant::now()));
                     return (None, others);
                 }
-                RemoteEnd::Lost(_) => others.push((lease, Instant::now())),
+                RemoteEnd::Lost(_) | RemoteEnd::NotTaken(_) => others.push((lease, Instant::now())),
                 RemoteEnd::Invalid(reason) | RemoteEnd::NotStored(reason) => panic!("{reason}"),
             }
         }

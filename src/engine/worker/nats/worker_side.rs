@@ -31,7 +31,7 @@ use super::{
 use crate::worker::{
     connection::PROGRAM_VERSION,
     protocol::{CHUNK_BYTES, Delivery, EngineMessage, PROTOCOL_VERSION, WorkerLoad, WorkerMessage},
-    service::{self, EngineLink, LeaveRequest, ServiceEnd, WorkerSetup},
+    service::{self, EngineLink, LeaveRequest, ServiceEnd, WorkerSetup, WorkerSlots},
 };
 use ingestdeck_core::{diagnostic::Problem, tape::RunId};
 
@@ -116,7 +116,7 @@ pub async fn serve_runs(
     pulling.spawn(pull_orders(
         server.clone(),
         member.name.to_string(),
-        Arc::clone(&member.setup.slots.free),
+        Arc::clone(&member.setup.slots),
     ));
     let mut served: JoinSet<(RunId, ServiceEnd)> = JoinSet::new();
     let mut active: HashMap<RunId, mpsc::Sender<Delivery<EngineMessage>>> = HashMap::new();
@@ -380,13 +380,14 @@ async fn pull_requests(server: WorkerServer, worker: String) {
 }
 
 /// Receives orders, each with a slot.
-async fn pull_orders(server: WorkerServer, worker: String, slots: Arc<tokio::sync::Semaphore>) {
+async fn pull_orders(server: WorkerServer, worker: String, slots: Arc<WorkerSlots>) {
     let mut inlets: HashMap<LinkId, Inlet<()>> = HashMap::new();
     loop {
         let consumer = consumer(&server, &PoolNames::order_consumer(&worker)).await;
         loop {
             // The semaphore is never closed.
-            let mut slot = Arc::clone(&slots).acquire_owned().await.ok();
+            let mut slot = Arc::clone(&slots.free).acquire_owned().await.ok();
+            slots.offered.store(1, Ordering::Relaxed);
             // An order may travel in several pieces.
             while slot.is_some() {
                 let batch = consumer
@@ -403,6 +404,7 @@ async fn pull_orders(server: WorkerServer, worker: String, slots: Arc<tokio::syn
                     Ok(None) | Err(_) => break,
                 }
             }
+            slots.offered.store(0, Ordering::Relaxed);
             if slot.is_some() {
                 drop(slot);
                 // Stays here, unless the consumer is gone.

@@ -397,7 +397,7 @@ fn drained_worker_can_be_used_again() {
         wait(Duration::from_secs(1)).await;
         let pool = &engine.host.pool;
         assert!(pool.drain("w", "drain-worker"));
-        let claimed = timeout(Duration::from_secs(60), claim(&engine, "unit")).await;
+        let claimed = timeout(Duration::from_secs(10), claim(&engine, "unit")).await;
         assert!(claimed.is_err(), "nothing starts on a drained worker");
         assert!(pool.undrain("w") && !pool.undrain("unknown"));
         assert_eq!(claim(&engine, "unit").await.worker, "w");
