@@ -21,7 +21,7 @@ use super::{
     started_run::StartedRun,
     worker::{
         host::{ClaimError, WorkerHost, WorkerSources, WorkerTransports},
-        pool::{AttemptPlace, SessionLost, SlotPool},
+        pool::{AttemptPlace, SessionLost, SlotPool, WorkerPermit},
         prior_attempts::PriorTape,
         protocol::RunTerms,
         shipment::ShipmentStore,
@@ -271,6 +271,7 @@ impl AttemptExecutor {
         amendment: &Amendment,
         mut orders: mpsc::Receiver<AttemptOrder>,
         ready: oneshot::Sender<()>,
+        held: &mut Option<Box<WorkerPermit>>,
     ) -> (FinishedAttempt, Option<String>, RetryMode) {
         let unplanned = || {
             let reason = format!("unit {unit} is not part of the plan");
@@ -320,11 +321,12 @@ impl AttemptExecutor {
         let session = task.session.clone();
         self.cut.set(unit, None);
         match (&self.workers, place) {
-            (Some(workers), Some(AttemptPlace::Worker(permit))) => {
+            (Some(workers), Some(AttemptPlace::Worker(mut permit))) => {
                 let host = &workers.host;
                 let (finished, repeat) = host
-                    .run_attempt(*permit, task, &base, sinks, (early, orders), ready)
+                    .run_attempt(&mut permit, task, &base, sinks, (early, orders), ready)
                     .await;
+                *held = Some(permit);
                 (finished, Some(session), repeat)
             }
             // The slot is given back when the attempt is over.
@@ -417,8 +419,10 @@ impl Executor for AttemptExecutor {
             attempt,
             amendment.as_deref().cloned().unwrap_or_default(),
         );
+        // The permit of a worker, until the end of the attempt is recorded.
+        let mut held = None;
         let (finished, session, repeat) = self
-            .run_attempt(&unit, attempt, &amendment, orders, ready)
+            .run_attempt(&unit, attempt, &amendment, orders, ready, &mut held)
             .await;
         let FinishedAttempt {
             ended,
@@ -452,6 +456,7 @@ impl Executor for AttemptExecutor {
             Some((&unit, attempt)),
             &Note::AttemptEnded(Box::new(ended)),
         );
+        drop(held);
         AttemptEnd {
             repeat,
             ..verdict.into()

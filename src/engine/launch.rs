@@ -182,7 +182,9 @@ pub fn launch<T>(
     let now = Timestamp::now();
     let job = IngestJob::new(now);
     let _staged = staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned)?;
-    let reused: HashSet<&UnitKey> = resume::reused_units(launch.prior.continues.as_ref()).collect();
+    let reused: HashSet<UnitKey> = resume::reused_units(launch.prior.continues.as_ref())
+        .cloned()
+        .collect();
     let projections = launch
         .planned
         .pending_projections(|unit| reused.contains(unit));
@@ -247,6 +249,12 @@ pub fn launch<T>(
         Some(PriorTape {
             run: continues.run,
             file,
+            units: planned
+                .units
+                .iter()
+                .map(|unit| unit.planned.unit.clone())
+                .filter(|unit| !reused.contains(unit))
+                .collect(),
         })
     });
     let make = |started: StartedRun| {

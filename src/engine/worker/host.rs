@@ -185,10 +185,11 @@ impl WorkerHost {
         }
     }
 
-    /// Runs an attempt on a worker. The second part is how it may be repeated.
+    /// Runs an attempt on a worker. The second part is how it may be repeated. The caller drops the permit once the end of
+    /// the attempt is recorded.
     pub(crate) async fn run_attempt(
         &self,
-        permit: WorkerPermit,
+        permit: &mut WorkerPermit,
         task: AttemptTask,
         base: &CommitId,
         sinks: AttemptSinks,

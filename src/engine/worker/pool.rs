@@ -198,6 +198,8 @@ pub(crate) struct WorkerPermit {
     pub is_away: watch::Receiver<bool>,
     /// The attempt began in an earlier run.
     pub adopted: Option<AdoptedAttempt>,
+    /// Parts of the result, confirmed with the permit: when the end of the attempt is recorded.
+    pub unconfirmed: Vec<oneshot::Sender<()>>,
 }
 
 impl SlotPool {
@@ -392,6 +394,7 @@ impl SlotPool {
             incoming,
             is_away,
             adopted,
+            unconfirmed: Vec::new(),
         }))
     }
 
@@ -650,8 +653,6 @@ impl SlotPool {
             state.sessions.remove(&session);
             state.lost_sessions.insert(session, name.to_owned());
         }
-        // What no unit has claimed runs again.
-        state.adoption.attempts.retain(|_, of| of.worker != name);
         self.send_slots(&state);
         drop(state);
         if worker.is_adopted {
@@ -892,7 +893,10 @@ impl PoolState {
             .values()
             .filter(|of| !of.is_draining && of.reaches(&self.databases));
         let adopted = self.workers.values().filter(|of| of.is_adopted);
-        let adopted: usize = adopted.map(|of| of.attempts.len()).sum();
+        // The results of a worker that is gone may have arrived.
+        let is_gone = |of: &&AdoptableAttempt| !self.workers.contains_key(&of.worker);
+        let adopted: usize = adopted.map(|of| of.attempts.len()).sum::<usize>()
+            + self.adoption.attempts.values().filter(is_gone).count();
         usable.map(|of| of.join.slots).sum::<u32>() + u32::try_from(adopted).unwrap_or(u32::MAX)
     }
 
@@ -947,15 +951,14 @@ impl WorkerPermit {
 impl Drop for WorkerPermit {
     fn drop(&mut self) {
         let mut state = self.pool.state();
+        let lease = self.lease.clone();
+        // It only ends the record of the lease, also that of a worker that is gone.
+        let _ = self.outgoing.try_send(EngineMessage::Over { lease });
         if let Some(worker) = state.workers.get_mut(&self.worker)
             && worker.attempts.remove(&self.lease).is_some()
+            && worker.is_adopted
         {
-            let lease = self.lease.clone();
-            // It only ends the record of the lease.
-            let _ = worker.outgoing.try_send(EngineMessage::Over { lease });
-            if worker.is_adopted {
-                self.pool.send_slots(&state);
-            }
+            self.pool.send_slots(&state);
         }
         drop(state);
         self.pool.mark_changed();

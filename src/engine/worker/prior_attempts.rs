@@ -3,7 +3,7 @@
 //! The module must not know workers.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::File,
     io::{self, BufRead as _, BufReader},
 };
@@ -11,13 +11,15 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{protocol::AttemptLease, remote_attempt};
-use ingestdeck_core::tape::{EntryBody, Note, RunId, TapeEntry};
+use ingestdeck_core::tape::{EntryBody, Note, RunId, TapeEntry, UnitKey};
 
 /// The tape of the run that another one continues.
 #[derive(Debug)]
 pub(crate) struct PriorTape {
     pub run: RunId,
     pub file: File,
+    /// The units that run again: the attempts of others have no use.
+    pub units: HashSet<UnitKey>,
 }
 
 /// The record of a lease on the server, for the run that continues the one that granted it.

@@ -327,6 +327,8 @@ pub(crate) enum WorkerPart {
     },
     /// It is always the last part.
     Ended(Box<AttemptResult>),
+    /// The worker has no such attempt, or no longer.
+    Unknown,
 }
 
 /// A file of a result.

@@ -121,7 +121,7 @@ pub(crate) struct RemoteTarget {
 
 /// Runs an attempt on the worker of `permit`.
 pub(crate) async fn run(
-    mut permit: WorkerPermit,
+    permit: &mut WorkerPermit,
     shipment: AttemptShipment,
     target: RemoteTarget,
     sinks: AttemptSinks,
@@ -135,7 +135,7 @@ pub(crate) async fn run(
     }
     let mut attempt = RemoteAttempt {
         unit: permit.lease.unit.clone(),
-        number: permit.lease.attempt,
+        number: shipment.task.attempt,
         base: shipment.base.commit.to_string(),
         target,
         reducer,
@@ -165,8 +165,9 @@ pub(crate) async fn run(
         passes_calls: sinks.gate.passes_calls(),
     });
     for part in first {
-        if send(&permit, part).await.is_err() {
-            return RemoteEnd::Lost(worker_lost(&permit));
+        // What a worker that is gone has stored arrives all the same.
+        if send(permit, part).await.is_err() && !attempt.is_adopted {
+            return RemoteEnd::Lost(worker_lost(permit));
         }
     }
     let mut timeouts = limits.remote_timeouts();
@@ -195,7 +196,7 @@ pub(crate) async fn run(
         let event = tokio::select! {
             part = permit.incoming.recv() => match part {
                 Some(part) => RemoteEvent::Part(part),
-                None => return RemoteEnd::Lost(worker_lost(&permit)),
+                None => return RemoteEnd::Lost(worker_lost(permit)),
             },
             order = orders.recv(), if has_orders => RemoteEvent::Order(order),
             Some(decided) = decisions.next() => RemoteEvent::Decided(decided),
@@ -215,11 +216,16 @@ pub(crate) async fn run(
         let sent = match event {
             RemoteEvent::Part(AttemptPart { part, handled }) => {
                 heard = Instant::now();
+                let is_result =
+                    matches!(part, WorkerPart::ResultPiece { .. } | WorkerPart::Ended(_));
                 let done = match part {
                     WorkerPart::Taken => {
                         is_taken = true;
                         began = heard;
                         None
+                    }
+                    WorkerPart::Unknown => {
+                        return RemoteEnd::Lost("the worker no longer has the attempt".to_owned());
                     }
                     WorkerPart::Call { call, request } => {
                         if known_calls.insert(call) {
@@ -237,14 +243,14 @@ pub(crate) async fn run(
                     }
                     part => attempt.take(part, &sinks).transpose(),
                 };
-                // Confirmed after it is recorded.
-                drop(handled);
+                // Confirmed after it is recorded: a result with the end of the attempt.
+                permit.unconfirmed.extend(handled.filter(|_| is_result));
                 match done {
                     Some(Ok(finished)) => return RemoteEnd::Finished(Box::new(finished)),
                     Some(Err(error)) => {
                         let lease = permit.lease.clone();
                         // The lease ends with the permit in any case.
-                        let _ = pass_on(&permit, EngineMessage::Revoked { lease }).await;
+                        let _ = pass_on(permit, EngineMessage::Revoked { lease }).await;
                         return error.into_end(&permit.worker);
                     }
                     None => Ok(()),
@@ -261,16 +267,16 @@ pub(crate) async fn run(
                     stop = Some((how, Instant::now() + patience));
                 }
                 match order.and_then(part_of) {
-                    Some(part) => send(&permit, part).await,
+                    Some(part) => send(permit, part).await,
                     None => Ok(()),
                 }
             }
             RemoteEvent::Decided(Ok((call, decision))) => {
                 handles.remove(&call);
-                send(&permit, EnginePart::Decision { call, decision }).await
+                send(permit, EnginePart::Decision { call, decision }).await
             }
             RemoteEvent::Decided(Err(Aborted)) => Ok(()),
-            RemoteEvent::Send(part) => send(&permit, part).await,
+            RemoteEvent::Send(part) => send(permit, part).await,
             RemoteEvent::Tick => {
                 let since_tick = last_tick.elapsed();
                 last_tick = Instant::now();
@@ -323,14 +329,14 @@ pub(crate) async fn run(
                 match is_new {
                     true => {
                         let passes_calls = passes;
-                        send(&permit, EnginePart::Unattended { passes_calls }).await
+                        send(permit, EnginePart::Unattended { passes_calls }).await
                     }
                     false => Ok(()),
                 }
             }
         };
         if sent.is_err() {
-            return RemoteEnd::Lost(worker_lost(&permit));
+            return RemoteEnd::Lost(worker_lost(permit));
         }
     }
 }
@@ -392,7 +398,10 @@ impl RemoteAttempt {
                 self.files.entry(file).or_default().extend(data);
             }
             WorkerPart::Ended(result) => return self.finish(*result).map(Some),
-            WorkerPart::Taken | WorkerPart::Call { .. } | WorkerPart::CallCancelled { .. } => {}
+            WorkerPart::Taken
+            | WorkerPart::Unknown
+            | WorkerPart::Call { .. }
+            | WorkerPart::CallCancelled { .. } => {}
         }
         Ok(None)
     }

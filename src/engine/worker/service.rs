@@ -422,6 +422,9 @@ impl<B: WorkerBackend> WorkerService<B> {
             }
         } else if self.attempts.contains_key(&lease) {
             self.pass_on(&lease, part);
+        } else if part == EnginePart::Adopted {
+            let part = WorkerPart::Unknown;
+            self.send(WorkerMessage::Attempt { lease, part });
         } else if !self.over.contains(&lease) && self.early.len() < MAX_EARLY_PARTS {
             self.early.push((lease, part));
         }

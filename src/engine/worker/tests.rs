@@ -413,7 +413,7 @@ impl EngineSide {
         let mut others = Vec::new();
         for attempt in 1.. {
             let place = self.host.pool.claim(unit, attempt, None).await.unwrap();
-            let AttemptPlace::Worker(permit) = place else {
+            let AttemptPlace::Worker(mut permit) = place else {
                 panic!("a slot of this machine")
             };
             let lease = permit.lease.clone();
@@ -448,7 +448,7 @@ impl EngineSide {
             let shipment = shipment(unit, attempt);
             let (ready, _) = oneshot::channel();
             let end = remote_attempt::run(
-                *permit,
+                &mut permit,
                 shipment,
                 target,
                 sinks,

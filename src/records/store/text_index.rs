@@ -87,7 +87,7 @@ impl TextIndex {
         })
     }
 
-    /// Entries that contain all words of `text`, newest first, at most `limit`. A last word with `*` stands for all
+    /// Entries that contain all words of `text`, newest first, at most `limit`. A last word with `*` matches all
     /// words that begin with it. Nothing else in `text` has a meaning. Empty if `text` has no word.
     pub fn candidates(&self, text: &str, limit: usize) -> Result<Vec<TextCandidate>, DbError> {
         let Some(query) = match_expression(text) else {

@@ -322,6 +322,32 @@ fn running_agents_go_over_to_the_run_that_resumes() {
     assert_collected(&place, &tapes, &resumed);
 }
 
+/// A worker that was asked to leave still hears its engine: the calls of its last attempt wait for it.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn leaving_worker_finishes_its_attempts() {
+    let place = project();
+    let script = fs::read_to_string(place.path("script.toml")).unwrap();
+    place.write(
+        "script.toml",
+        script.replace("steps = [", "steps = [ { wait = 3000 },"),
+    );
+    let claude = claude_of(&place, "ann", "script.toml");
+    let server = NatsTestServer::start(&place, "");
+    let leaving = worker(&place, &server.url(), &claude, &[]);
+    let mut running = place.start(run(&place, &server.url(), &[]));
+    running.wait_for("stdout", r#""event":{"type":"started""#);
+    leaving.signal(Signal::SIGTERM);
+    let _other = worker(&place, &server.url(), &claude, &["--slots", "3"]);
+    assert_complete(&place, &running.end());
+    assert_eq!(
+        notes(&place, "attempt_started").len(),
+        UNITS.len(),
+        "no attempt is repeated"
+    );
+    assert_eq!(leaving.end().code, Some(0));
+}
+
 /// A worker serves all runs of its pool, also while one of them waits for a person.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_NATS"]

@@ -96,8 +96,10 @@ pub(super) struct Inlet<A> {
     expected: Option<(u64, u64)>,
     /// Senders that another one has replaced.
     replaced: HashSet<u64>,
-    /// A new sender may begin with any message.
+    /// The first sender may begin with any message.
     begins_anywhere: bool,
+    /// Another sender may replace the first one.
+    takes_successors: bool,
     next_piece: u32,
     content: Vec<u8>,
     confirmations: Vec<A>,
@@ -128,9 +130,18 @@ impl<A> Inlet<A> {
             expected: None,
             replaced: HashSet::new(),
             begins_anywhere: false,
+            takes_successors: false,
             next_piece: 0,
             content: Vec::new(),
             confirmations: Vec::new(),
+        }
+    }
+
+    /// An inlet whose sender may be replaced by another process.
+    pub(super) fn with_successors() -> Self {
+        Self {
+            takes_successors: true,
+            ..Self::new()
         }
     }
 
@@ -158,7 +169,9 @@ impl<A> Inlet<A> {
                     return PieceArrival::Early;
                 }
             }
-            _ if self.replaced.contains(&sender) => {
+            _ if self.replaced.contains(&sender)
+                || (self.expected.is_some() && !self.takes_successors) =>
+            {
                 return PieceArrival::Garbage(confirmation);
             }
             _ if number == 0 || (self.begins_anywhere && self.expected.is_none()) => {
@@ -322,8 +335,9 @@ mod tests {
     fn new_sender_replaces_the_old_one() {
         let (old, new) = (["a", "b"].map(str::to_owned), ["c"].map(str::to_owned));
         let (old, new) = (stored(&old, 1, 64), stored(&new, 2, 64));
-        let mut inlet = Inlet::new();
+        let mut inlet = Inlet::with_successors();
         let pieces = [old[0].clone(), new[0].clone(), old[1].clone()];
         assert_eq!(taken(&mut inlet, &pieces), ["a", "c"]);
+        assert_eq!(taken(&mut Inlet::new(), &pieces), ["a", "b"]);
     }
 }

@@ -51,6 +51,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 const WORKER_PATIENCE: Duration = Duration::from_secs(60);
 /// How long one request to the server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the attempts of an earlier run may be looked for, before they run again.
+const ADOPTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the state of the connection is looked at.
 const CONNECTION_CHECK: Duration = Duration::from_secs(1);
 /// How long the last messages to the workers may take.
@@ -63,7 +65,7 @@ const FETCH_MESSAGES: usize = 100;
 impl NatsServer {
     /// Announces the run of `host` and serves every worker that joins, while the run lasts.
     pub(in crate::worker) async fn keep_listening(self, host: Arc<WorkerHost>) {
-        let mut known = None;
+        let (mut known, began) = (None, Instant::now());
         let (client, streams) = loop {
             let problem = match self.open_pool().await {
                 Ok(opened) => break opened,
@@ -73,8 +75,11 @@ impl NatsServer {
                 host.pool.warn(Severity::Warning, problem.clone());
                 known = Some(problem);
             }
-            // Its attempts cannot be continued without a server; the units may run on this machine.
-            host.pool.end_adoption();
+            // Without a server, the units of the earlier run begin again on this machine.
+            if began.elapsed() >= ADOPTION_TIMEOUT && !host.pool.is_remote_only() {
+                drop(host.prior.lock().take());
+                host.pool.end_adoption();
+            }
             tokio::select! {
                 () = tokio::time::sleep(RECONNECT_PAUSE) => {}
                 () = host.pool.ended() => return,
@@ -265,6 +270,18 @@ impl EngineListener {
             return;
         }
         if !self.links.contains_key(&link) {
+            // A connection begins with a description, which is small. A server may be made to answer here, too.
+            let first = Inlet::new().add::<WorkerMessage>(&piece.content, ());
+            let joins = matches!(
+                &first,
+                PieceArrival::Complete {
+                    message: WorkerMessage::Join(_),
+                    ..
+                }
+            );
+            if !joins {
+                return confirm(piece.confirmation).await;
+            }
             // A worker that was started again has lost its attempts.
             let is_earlier = |of: &LinkId| of.worker == link.worker && of.run == link.run;
             let earlier = self
@@ -350,7 +367,7 @@ impl EngineListener {
     /// Continues the attempts of an earlier run that still run on workers, or whose results wait on the server.
     async fn adopt(&mut self, prior: PriorTape) -> Result<(), Problem> {
         let run = prior.run.to_string();
-        let reading = timeout(REQUEST_TIMEOUT, self.streams.lease_records(&run)).await;
+        let reading = timeout(ADOPTION_TIMEOUT, self.streams.lease_records(&run)).await;
         let records = reading.map_err(|_| Problem::new("the NATS server does not answer"))??;
         if records.is_empty() {
             return Ok(());
@@ -370,7 +387,11 @@ impl EngineListener {
                 run: record.run.to_string(),
                 link: record.link.clone(),
             };
-            links.entry(link).or_default().push((record, adopted));
+            let attempts = links.entry(link).or_default();
+            // A connection without attempts ends, and so do its agents.
+            if prior.units.contains(&record.lease.unit) {
+                attempts.push((record, adopted));
+            }
         }
         let count: usize = links.values().map(Vec::len).sum();
         for (link, attempts) in links {

@@ -25,8 +25,10 @@ const MAX_ENTRY_STREAM_BYTES: i64 = 2 << 30;
 const MAX_ORDER_STREAM_BYTES: i64 = 512 << 20;
 /// How long a message may be unconfirmed before it is delivered again.
 const ACK_WAIT: Duration = Duration::from_secs(30);
-/// Most messages that a receiver has not confirmed.
-const MAX_ACK_PENDING: i64 = 20_000;
+/// Messages that a receiver has not confirmed are not limited: those of one worker would stop those of the others.
+const MAX_ACK_PENDING: i64 = -1;
+/// Wait before the server is asked again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long one request to the server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest name of a pool or a worker.
@@ -325,15 +327,19 @@ impl PoolStreams {
         Ok(records)
     }
 
-    /// Records that `run` granted a lease. One that is not recorded is lost with its engine.
+    /// Records that `run` granted a lease, however long the server is away: what is not recorded is lost with its engine.
     pub(super) async fn keep_lease(&self, run: &str, record: &LeaseRecord) {
         let key = lease_key(run, &record.link, &record.lease);
         let Ok(value) = serde_json::to_vec(record) else {
             return;
         };
-        let keeping = timeout(REQUEST_TIMEOUT, self.leases.put(key, value.into()));
-        if !matches!(keeping.await, Ok(Ok(_))) {
-            tracing::debug!(?record, "a lease is not recorded");
+        loop {
+            let keeping = self.leases.put(key.clone(), value.clone().into());
+            if matches!(timeout(REQUEST_TIMEOUT, keeping).await, Ok(Ok(_))) {
+                return;
+            }
+            tracing::debug!(?record, "a lease is not recorded yet");
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -346,13 +352,21 @@ impl PoolStreams {
         }
     }
 
-    /// Stores a file by its digest, if it is not there.
+    /// Stores a file by its digest, if it is not there or will expire while it is needed.
     ///
     /// # Errors
     /// A text if the server does not store it.
     pub(super) async fn store_file(&self, digest: &str, content: &[u8]) -> Result<(), String> {
         let known = timeout(REQUEST_TIMEOUT, self.files.info(digest)).await;
-        if matches!(&known, Ok(Ok(info)) if info.size == content.len()) {
+        let is_young = |info: &object_store::ObjectInfo| {
+            let now = jiff::Timestamp::now().as_second();
+            let age = info
+                .modified
+                .map(|at| now.saturating_sub(at.unix_timestamp()));
+            age.and_then(|age| u64::try_from(age).ok())
+                .is_some_and(|age| age < RESULT_AGE.as_secs() / 2)
+        };
+        if matches!(&known, Ok(Ok(info)) if info.size == content.len() && is_young(info)) {
             return Ok(());
         }
         let mut content = content;

@@ -113,7 +113,7 @@ pub async fn serve_runs(
     }
     let mut pulling = JoinSet::new();
     pulling.spawn(pull_requests(server.clone(), member.name.to_string()));
-    pulling.spawn(pull_orders(
+    let ordering = pulling.spawn(pull_orders(
         server.clone(),
         member.name.to_string(),
         Arc::clone(&member.setup.slots),
@@ -196,9 +196,9 @@ pub async fn serve_runs(
             }
             asked = leaving.wait_for(|leave| *leave != LeaveRequest::Stay), if !is_leaving => {
                 is_leaving = asked.is_ok();
-                // Orders that arrive later belong to other workers.
-                pulling.abort_all();
-                pulling.spawn(pull_requests(server.clone(), member.name.to_string()));
+                // Orders that arrive later belong to other workers. Running attempts still hear their engines.
+                ordering.abort();
+                member.setup.slots.offered.store(0, Ordering::Relaxed);
             }
         }
     }
@@ -243,10 +243,12 @@ impl WorkerServer {
         leave: watch::Receiver<LeaveRequest>,
     ) -> ServiceEnd {
         let (outgoing, to_engine) = mpsc::unbounded_channel();
-        let storing = tokio::spawn(
-            self.clone()
-                .store_messages(link.clone(), to_engine, messages),
-        );
+        let mut aborting = leave.clone();
+        let mut storing = tokio::spawn(self.clone().store_messages(
+            link.clone(),
+            to_engine,
+            messages,
+        ));
         let connection = EngineLink {
             incoming,
             outgoing,
@@ -255,6 +257,13 @@ impl WorkerServer {
         let end = service::serve(setup, connection, leave).await;
         self.links.lock().remove(&link);
         // The queue is closed, so this ends after the last message.
+        if *aborting.borrow() == LeaveRequest::Finish {
+            // What was paid is stored, however long the server is away, unless a second signal asks to end.
+            tokio::select! {
+                _ = &mut storing => return end,
+                _ = aborting.wait_for(|leave| *leave == LeaveRequest::Abort) => {}
+            }
+        }
         if timeout(LAST_RESULTS, storing).await.is_err() {
             tracing::warn!("the last messages to an engine are not stored");
         }
@@ -269,6 +278,13 @@ impl WorkerServer {
         to_service: mpsc::Sender<Delivery<EngineMessage>>,
     ) {
         let mut up = Outlet::new(self.jetstream.clone(), self.names.up(&link));
+        // Heartbeats do not wait for a server that stores nothing.
+        let (stored, mut to_store) = mpsc::unbounded_channel::<Vec<u8>>();
+        let storing = tokio::spawn(async move {
+            while let Some(message) = to_store.recv().await {
+                up.store(&message).await;
+            }
+        });
         let hello = self.names.hello(&link);
         let mut fetching = JoinSet::new();
         while let Some(message) = messages.recv().await {
@@ -288,10 +304,15 @@ impl WorkerServer {
                 }
                 _ => {
                     if let Ok(bytes) = serde_json::to_vec(&message) {
-                        up.store(&bytes).await;
+                        // The task ends with this queue.
+                        let _ = stored.send(bytes);
                     }
                 }
             }
+        }
+        drop(stored);
+        if let Err(error) = storing.await {
+            tracing::error!(%error, "the messages to an engine are not stored");
         }
     }
 
@@ -431,7 +452,7 @@ async fn receive(
     });
     if let Some((link, messages)) = known {
         inlets.retain(|of, _| server.links.lock().contains_key(of));
-        let inlet = inlets.entry(link).or_insert_with(Inlet::new);
+        let inlet = inlets.entry(link).or_insert_with(Inlet::with_successors);
         match inlet.add(&message.payload, ()) {
             PieceArrival::Complete { message, .. } => {
                 let delivery = Delivery {

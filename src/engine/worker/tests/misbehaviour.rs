@@ -63,7 +63,12 @@ async fn claim(engine: &EngineSide, unit: &str) -> WorkerPermit {
 }
 
 /// Runs an attempt with a permit, without any order to it.
-async fn run(engine: &EngineSide, permit: WorkerPermit) -> RemoteEnd {
+async fn run(engine: &EngineSide, mut permit: WorkerPermit) -> RemoteEnd {
+    run_with(engine, &mut permit).await
+}
+
+/// Runs an attempt, and leaves its permit to the caller.
+async fn run_with(engine: &EngineSide, permit: &mut WorkerPermit) -> RemoteEnd {
     let unit = permit.lease.unit.clone();
     let target = RemoteTarget {
         project: ScopedDir::open(&engine.host.project.root).unwrap(),
@@ -401,6 +406,50 @@ fn drained_worker_can_be_used_again() {
         assert!(claimed.is_err(), "nothing starts on a drained worker");
         assert!(pool.undrain("w") && !pool.undrain("unknown"));
         assert_eq!(claim(&engine, "unit").await.worker, "w");
+        worker.serving.abort();
+    });
+}
+
+/// A run that continues this one must find the whole result, if this one is killed before it has recorded the end.
+#[test]
+fn result_is_confirmed_with_the_end_of_its_attempt() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    run_paused(async move {
+        let worker = FalseWorker::join(&engine, None).await;
+        let mut permit = claim(&engine, "unit").await;
+        let result = result_of(&("unit".into(), 1), None);
+        let parts = [
+            WorkerPart::Taken,
+            WorkerPart::ResultPiece {
+                file: ResultFile::Transcript,
+                data: String::new(),
+            },
+            WorkerPart::Ended(Box::new(result)),
+        ];
+        let mut confirmations = Vec::new();
+        for part in parts {
+            let (handled, is_handled) = oneshot::channel();
+            confirmations.push(is_handled);
+            let lease = permit.lease.clone();
+            let delivery = Delivery {
+                message: WorkerMessage::Attempt { lease, part },
+                handled: Some(handled),
+                slot: None,
+            };
+            worker.to_engine.send(delivery).await.unwrap();
+        }
+        let end = run_with(&engine, &mut permit).await;
+        assert!(matches!(end, RemoteEnd::Finished(_)), "{end:?}");
+        let mut are_confirmed = || {
+            let confirmed = confirmations
+                .iter_mut()
+                .map(|of| matches!(of.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+            confirmed.collect::<Vec<_>>()
+        };
+        assert_eq!(are_confirmed(), [true, false, false]);
+        drop(permit);
+        assert_eq!(are_confirmed(), [true, true, true]);
         worker.serving.abort();
     });
 }
