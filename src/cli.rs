@@ -72,6 +72,7 @@ pub(crate) mod watch;
 mod why;
 mod worker;
 mod worker_keys;
+mod worker_session;
 
 use std::process::ExitCode;
 

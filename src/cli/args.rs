@@ -19,7 +19,7 @@ pub(crate) use self::index::{
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::scan::ScanArgs;
 pub(crate) use self::worker::{
-    DoctorArgs, NatsArgs, PoolCommand, WorkerArgs, WorkerGcArgs, WorkerKeysArgs,
+    DoctorArgs, NatsArgs, PoolCommand, WorkerArgs, WorkerGcArgs, WorkerInstallArgs, WorkerKeysArgs,
 };
 use crate::guide::PAGES;
 pub(crate) use ingestdeck_bench::BenchArgs;
@@ -394,7 +394,7 @@ pub(crate) struct RunArgs {
     pub concurrency: Option<u32>,
     /// Also run units on this machine: ssh://USER@HOST:PORT?slots=N, of which only HOST is required; can be repeated
     ///
-    /// `ssh` starts `ingestdeck worker --stdio` there, with your SSH configuration. The machine needs ingestdeck, git and Claude Code
+    /// `ssh` starts `ingestdeck worker` there, with your SSH configuration. The machine needs ingestdeck, git and Claude Code
     /// with its own login, and no project. `--concurrency 0` runs units on workers only.
     #[arg(long, value_name = "URL")]
     pub worker: Vec<SshWorker>,
@@ -516,6 +516,12 @@ pub(crate) enum CtlVerb {
     },
     /// Show the workers, with their slots and accounts
     Workers,
+    /// Start a worker over SSH, too
+    AddWorker {
+        /// The machine, as for `run --worker`: ssh://[user@]host[:port][?slots=N]
+        #[arg(value_name = "URL")]
+        worker: String,
+    },
     /// Start nothing more on a worker; its running attempts finish
     DrainWorker {
         /// Name of the worker, as printed by `ctl workers`

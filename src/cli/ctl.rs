@@ -212,6 +212,9 @@ fn to_command(
         CtlVerb::StopAll { kill: false } => RunCommand::StopAll,
         CtlVerb::StopAll { kill: true } => RunCommand::KillAll,
         CtlVerb::Drain => RunCommand::Drain,
+        CtlVerb::AddWorker { worker } => RunCommand::AddWorker {
+            url: worker.clone(),
+        },
         CtlVerb::UndrainWorker { worker } => RunCommand::UndrainWorker {
             worker: worker.clone(),
         },

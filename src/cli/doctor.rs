@@ -35,7 +35,10 @@ use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
     text::{pluralize, size},
 };
-use ingestdeck_engine::{launch::runtime, worker::protocol::WorkerJoin};
+use ingestdeck_engine::{
+    launch::runtime,
+    worker::{own_server, protocol::WorkerJoin},
+};
 use ingestdeck_ingest::git;
 use ingestdeck_os::program_path;
 
@@ -216,6 +219,15 @@ fn conclusion(findings: &[DoctorFinding]) -> String {
 
 /// Checks the workers and the NATS server of the arguments.
 async fn check_workers(args: &DoctorArgs, findings: &mut Vec<DoctorFinding>) {
+    if !args.worker.is_empty() {
+        findings.push(match own_server::find_server() {
+            Ok(path) => DoctorFinding::ok(
+                DoctorCheck::Nats,
+                format!("{}, for workers over SSH", path.display()),
+            ),
+            Err(problem) => DoctorFinding::fail(DoctorCheck::Nats, problem.to_line()),
+        });
+    }
     for worker in &args.worker {
         findings.push(match worker.probe().await {
             Ok(WorkerJoin {

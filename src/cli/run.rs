@@ -29,7 +29,7 @@ use ingestdeck_engine::{
     prepare::{self, PreparedProject, TargetBranch},
     reconcile_policy::ReconcilePolicy,
     resume::{self, RunPlan},
-    worker::host::WorkerSources,
+    worker::{host::WorkerSources, own_server::OwnServer},
 };
 use ingestdeck_ingest::{
     KTX_DATABASE,
@@ -113,12 +113,20 @@ pub(crate) fn start_run(
     } = request;
     let feedback = feedback(args.feedback.as_deref())?;
     let day_budget = budget("--max-day-budget-usd", args.max_day_budget_usd)?;
-    let workers = WorkerSources {
-        ssh: args.worker.clone(),
-        nats: args.nats.server(),
-    };
     let config = settings::load(global)?;
     let project = project::open(global)?;
+    let ssh = match args.worker.as_slice() {
+        [] => None,
+        workers => {
+            let server = OwnServer::prepare(&project.root);
+            let server = server.map_err(|problem| CliError::from_error(Exit::Setup, &problem))?;
+            Some((server, workers.to_vec()))
+        }
+    };
+    let workers = WorkerSources {
+        ssh,
+        nats: args.nats.server(),
+    };
     if !args.verbatim {
         project
             .check_backend()

@@ -1,6 +1,6 @@
 //! `worker`: runs attempts for the engine of a run on another machine.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -11,7 +11,7 @@ use super::{
     args::{GlobalArgs, PoolCommand, WorkerArgs},
     doctor,
     exit::{self, CliError, Exit},
-    launch, playback_output, project, settings, worker_keys,
+    launch, playback_output, project, settings, worker_keys, worker_session,
 };
 use ingestdeck_agent::{Agent, process, session_lock::SessionLocks};
 use ingestdeck_core::{diagnostic::Problem, text::pluralize};
@@ -20,22 +20,23 @@ use ingestdeck_engine::{
     launch::runtime,
     worker::{
         connection::PROGRAM_VERSION,
-        nats::{self, NatsServer, PoolMember, SubjectName},
+        nats::{self, NatsServer, NkeySeed, PoolMember, SubjectName},
         protocol::{PROTOCOL_VERSION, WorkerJoin},
-        service::{self, LeaveRequest, ServiceEnd, WorkerSetup, WorkerSlots},
+        service::{LeaveRequest, WorkerSetup, WorkerSlots},
         workspace::WorkerMachine,
     },
 };
 use ingestdeck_os::user_dirs::UserDirs;
 
-/// Serves an engine on stdin and stdout until its run ends.
+/// Serves the runs of a pool, until a signal or the end of its session asks it to end.
 ///
 /// # Errors
-/// If Claude Code cannot be used here, the engine refuses the worker, or the connection is lost.
+/// If Claude Code cannot be used here, the server cannot be used, or an engine refuses the worker of a session.
 pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, CliError> {
     match &args.command {
         Some(PoolCommand::Keys(args)) => return worker_keys::keys(args),
         Some(PoolCommand::Gc(args)) => return worker_keys::gc(args),
+        Some(PoolCommand::Install(args)) => return worker_keys::install(args),
         None => {}
     }
     args.nats.warning().iter().for_each(exit::print_warning);
@@ -78,36 +79,39 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
         pass_env: config.claude.pass_env.value,
         slots: WorkerSlots::new(args.slots),
     };
+    let Some(mut server) = args.nats.server().filter(|_| !args.describe) else {
+        let description = serde_json::to_string(&setup.join).map_err(io::Error::other);
+        let description = description.map_err(CliError::internal)?;
+        return worker_keys::print(&format!("{description}\n"));
+    };
     engine::prepare_worker_process();
+    let name = args.name.clone().unwrap_or_else(SubjectName::random);
+    let (session, _lock) = match args.session {
+        true => {
+            let (seed, session) = worker_session::begin()?;
+            server.nkey = Some(NkeySeed::Given(seed));
+            let turn = format!("worker {} {name}", server.pool);
+            let lock = worker_session::wait_for_turn(&setup.locks, &turn, &session)?;
+            if lock.is_none() {
+                return Ok(Exit::Ok);
+            }
+            (Some(session), lock)
+        }
+        false => (None, None),
+    };
     let runtime = runtime(2)?;
-    if let Some(server) = args.nats.server().filter(|_| !args.stdio) {
-        let member = PoolMember {
-            setup,
-            name: args.name.clone().unwrap_or_else(SubjectName::random),
-            pool: server.pool.clone(),
-            grace: args.grace,
-        };
-        let served = runtime.block_on(serve_nats(&member, &server));
-        process::kill_all();
-        runtime.shutdown_background();
-        return served.map(|()| Exit::Ok);
-    }
-    let end = runtime.block_on(serve_stdio(setup))?;
+    let member = PoolMember {
+        setup,
+        name,
+        pool: server.pool.clone(),
+        grace: args.grace,
+        session,
+    };
+    let served = runtime.block_on(serve_nats(&member, &server));
     // No child process may outlive this process.
     process::kill_all();
-    // Do not wait for the reader of stdin.
     runtime.shutdown_background();
-    match end {
-        ServiceEnd::Done => Ok(Exit::Ok),
-        ServiceEnd::Refused(reason) => Err(CliError::new(Exit::Setup, reason)),
-        ServiceEnd::EngineLost(reason) => {
-            playback_output::print_stderr(&format!(
-                "ingestdeck: the engine was lost: {reason}; agents were stopped"
-            ));
-            Ok(Exit::Internal)
-        }
-        ServiceEnd::Failed(reason) => Err(CliError::new(Exit::Internal, reason)),
-    }
+    served.map(|()| Exit::Ok)
 }
 
 /// Serves the runs that are announced at a NATS server, until a signal asks it to end.
@@ -125,10 +129,6 @@ async fn serve_nats(member: &PoolMember, server: &NatsServer) -> Result<(), CliE
     nats::serve_runs(member, &client, leave, &tell)
         .await
         .map_err(setup_failed)
-}
-
-async fn serve_stdio(setup: WorkerSetup) -> Result<ServiceEnd, CliError> {
-    Ok(service::serve_stdio(setup, leave_on_signals()?).await)
 }
 
 /// The first signal lets running attempts finish, the second one ends them.

@@ -1,4 +1,5 @@
-//! `worker keys` and `worker gc`: the logins of a pool, and what its runs have left on the server.
+//! `worker keys`, `worker gc` and `worker install`: the logins of a pool, what its runs have left on the server, and the
+//! program of its machines.
 
 #![expect(
     clippy::disallowed_methods,
@@ -13,16 +14,22 @@ use std::{
 };
 
 use super::{
-    args::{WorkerGcArgs, WorkerKeysArgs},
+    args::{WorkerGcArgs, WorkerInstallArgs, WorkerKeysArgs},
     exit::{CliError, Exit},
     output, playback_output,
 };
+use ingestdeck_agent::process;
 use ingestdeck_core::{diagnostic::Problem, text::pluralize};
 use ingestdeck_engine::{
+    self as engine,
     launch::runtime,
-    worker::nats::{
-        DeletedGarbage, SubjectName,
-        pool_users::{self, ENGINE, PoolUser},
+    worker::{
+        connection::PROGRAM_VERSION,
+        nats::{
+            DeletedGarbage, SubjectName,
+            pool_users::{self, ENGINE, PoolUser},
+        },
+        protocol::WorkerJoin,
     },
 };
 
@@ -93,7 +100,7 @@ pub(crate) fn keys(args: &WorkerKeysArgs) -> Result<Exit, CliError> {
     ))
 }
 
-fn print(text: &str) -> Result<Exit, CliError> {
+pub(super) fn print(text: &str) -> Result<Exit, CliError> {
     let printed = output::stdout().write_all(text.as_bytes());
     printed.map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
@@ -167,5 +174,24 @@ pub(crate) fn gc(args: &WorkerGcArgs) -> Result<Exit, CliError> {
         pluralize(leases, "lease"),
         pluralize(files, "file"),
         pluralize(active_runs, "run"),
+    ))
+}
+
+/// Copies this program to another machine.
+pub(super) fn install(args: &WorkerInstallArgs) -> Result<Exit, CliError> {
+    let program = std::env::current_exe().map_err(CliError::internal)?;
+    engine::prepare_worker_process();
+    let installed = runtime(1)?.block_on(args.worker.install(&program));
+    process::kill_all();
+    let (_, join) = installed.map_err(|problem| CliError::from_error(Exit::Setup, &problem))?;
+    let WorkerJoin {
+        agent_release,
+        account,
+        ..
+    } = join;
+    let worker = &args.worker;
+    print(&format!(
+        "{worker}: ~/.local/bin/ingestdeck {PROGRAM_VERSION}, claude {agent_release}, account {account}\n\
+         `ingestdeck run --worker {worker}` uses it\n"
     ))
 }

@@ -66,6 +66,11 @@ pub enum RunCommand {
     Resume,
     /// Change a limit of the run.
     Set { limit: RunLimit },
+    /// Start a worker over SSH, too.
+    AddWorker {
+        /// `ssh://[user@]host[:port]`, with options.
+        url: String,
+    },
     /// Start nothing more on a worker; its running attempts finish.
     DrainWorker { worker: String },
     /// Start units on a worker again that was drained.
@@ -328,6 +333,7 @@ impl RunCommand {
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::Set { .. } => "set",
+            Self::AddWorker { .. } => "add_worker",
             Self::DrainWorker { .. } => "drain_worker",
             Self::UndrainWorker { .. } => "undrain_worker",
             Self::StopWorker { .. } => "stop_worker",
@@ -361,7 +367,10 @@ impl RunCommand {
             | Self::RetryUnsuccessful
             | Self::RetryUnits { .. }
             | Self::Stop { .. } => false,
-            Self::DrainWorker { .. } | Self::UndrainWorker { .. } | Self::StopWorker { .. } => true,
+            Self::AddWorker { .. }
+            | Self::DrainWorker { .. }
+            | Self::UndrainWorker { .. }
+            | Self::StopWorker { .. } => true,
             Self::Drain
             | Self::LiftLimit
             | Self::AdjustConcurrency { .. }
@@ -394,6 +403,7 @@ impl RunCommand {
             | Self::Review { .. }
             | Self::UndoReview { .. }
             | Self::FinishReview { .. }
+            | Self::AddWorker { .. }
             | Self::DrainWorker { .. }
             | Self::UndrainWorker { .. }
             | Self::StopWorker { .. }

@@ -13,10 +13,15 @@ use nix::unistd::{Uid, User};
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 
-use super::{attempt_limits::AttemptLimits, started_run::StartedRun, worker::pool::SlotPool};
+use super::{
+    attempt_limits::AttemptLimits,
+    started_run::StartedRun,
+    worker::{host::WorkerTransports, pool::SlotPool, ssh::SshWorker},
+};
 use ingestdeck_core::{
     actions::input_form,
     control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit, UserDecision},
+    diagnostic::{Diagnostic as _, Problem},
     run::Recorder,
     tape::{Note, UnitKey, note::CommandReceived},
     text,
@@ -46,7 +51,7 @@ struct SharedAccess {
     limits: Option<Arc<AttemptLimits>>,
     started: StartedRun,
     /// The workers; `None` if the run has none.
-    workers: Option<Arc<SlotPool>>,
+    workers: Option<Arc<WorkerTransports>>,
     /// Name of the user on whose behalf this process runs; only that user can send commands.
     user: Option<String>,
     /// Held while a command is recorded and carried out.
@@ -74,7 +79,7 @@ impl RunController {
         units: HashSet<UnitKey>,
         limits: Option<Arc<AttemptLimits>>,
         started: StartedRun,
-        workers: Option<Arc<SlotPool>>,
+        workers: Option<Arc<WorkerTransports>>,
         schedule: mpsc::Sender<ScheduleEvent>,
     ) -> Self {
         let user = User::from_uid(Uid::current())
@@ -202,6 +207,7 @@ impl RunController {
                     return Err(RefusalReason::CallNotWaiting { unit });
                 }
             }
+            RunCommand::AddWorker { url } => self.add_worker(&url)?,
             RunCommand::DrainWorker { worker } => {
                 self.change_worker(worker, |pool, name| pool.drain(name, "drain-worker"))?
             }
@@ -217,7 +223,7 @@ impl RunController {
                         .shared
                         .workers
                         .iter()
-                        .for_each(|workers| workers.lift_limits()),
+                        .for_each(|workers| workers.host.pool.lift_limits()),
                     RunCommand::Pause => approvals.pause(),
                     RunCommand::Set { limit } => self.set(limit),
                     _ => {}
@@ -257,7 +263,7 @@ impl RunController {
                 .shared
                 .workers
                 .as_ref()
-                .is_some_and(|workers| workers.is_remote_only())
+                .is_some_and(|workers| workers.host.pool.is_remote_only())
         {
             let problem = "units cannot run on this machine: claude was not usable here when the run began; \
                  `ingestdeck doctor` shows why, and `run --resume-run --concurrency N` continues with this machine"
@@ -279,10 +285,24 @@ impl RunController {
             .shared
             .workers
             .as_ref()
-            .is_some_and(|workers| change(workers, &worker));
+            .is_some_and(|workers| change(&workers.host.pool, &worker));
         is_known
             .then_some(())
             .ok_or(RefusalReason::UnknownWorker { worker })
+    }
+
+    fn add_worker(&self, url: &str) -> Result<(), RefusalReason> {
+        let refused = |problem: Problem| RefusalReason::InvalidArgument {
+            problem: problem.to_line(),
+        };
+        let worker: SshWorker = url.parse().map_err(refused)?;
+        let Some(workers) = &self.shared.workers else {
+            let text = "the run began without workers, which it cannot get later";
+            return Err(refused(Problem::new(text).with_help(
+                "stop it, and continue it with `run --resume-run RUN --worker URL`",
+            )));
+        };
+        workers.add(worker).map_err(refused)
     }
 
     fn record(&self, command: &RunCommand, origin: CommandOrigin) {

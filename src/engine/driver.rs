@@ -17,7 +17,9 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{attempt_limits::AttemptLimits, attempt_order::AttemptOrder, worker::pool::SlotPool};
+use super::{
+    attempt_limits::AttemptLimits, attempt_order::AttemptOrder, worker::host::WorkerTransports,
+};
 use ingestdeck_core::{
     control::RunCommand,
     diagnostic::Diagnostic,
@@ -124,7 +126,7 @@ pub(crate) trait Executor: Send + Sync + 'static {
     fn close_review(&self) {}
 
     /// The workers that attempts run on, if there are any.
-    fn workers(&self) -> Option<Arc<SlotPool>> {
+    fn workers(&self) -> Option<Arc<WorkerTransports>> {
         None
     }
 

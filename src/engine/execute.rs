@@ -21,7 +21,7 @@ use super::{
     started_run::StartedRun,
     worker::{
         host::{ClaimError, WorkerHost, WorkerSources, WorkerTransports},
-        pool::{AttemptPlace, SessionLost, SlotPool, WorkerPermit},
+        pool::{AttemptPlace, SessionLost, WorkerPermit},
         prior_attempts::PriorTape,
         protocol::RunTerms,
         shipment::ShipmentStore,
@@ -73,7 +73,7 @@ pub(crate) struct AttemptExecutor {
     /// Runs them on this machine.
     local: LocalAttempts,
     /// Runs them on workers, if the run has any.
-    workers: Option<WorkerTransports>,
+    workers: Option<Arc<WorkerTransports>>,
     options: Arc<RunOptions>,
     limits: Arc<AttemptLimits>,
     started: StartedRun,
@@ -148,10 +148,8 @@ impl AttemptExecutor {
         if places.is_local_usable {
             host.pool.allow_local();
         }
-        if let Some(prior) = prior {
-            host.continue_run(prior);
-        }
-        self.workers = Some(WorkerTransports::start(host, places.workers));
+        let workers = WorkerTransports::start(host, places.workers, prior);
+        self.workers = Some(Arc::new(workers));
         self
     }
 
@@ -463,10 +461,8 @@ impl Executor for AttemptExecutor {
         }
     }
 
-    fn workers(&self) -> Option<Arc<SlotPool>> {
-        self.workers
-            .as_ref()
-            .map(|workers| Arc::clone(&workers.host.pool))
+    fn workers(&self) -> Option<Arc<WorkerTransports>> {
+        self.workers.clone()
     }
 
     async fn close(&self) {

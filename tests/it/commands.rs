@@ -41,6 +41,7 @@ mod reviews;
 mod rules;
 mod scheduled_runs;
 mod sessions;
+mod ssh_workers;
 mod texts;
 mod tools;
 mod tracing;

@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod git;
 pub(crate) mod hostile;
 mod service;
+pub(crate) mod sshd;
 
 pub(crate) use ingestdeck_test_support::{
     fuzz, missing, open_terminal, pause_before_check, pause_task_before_check,
@@ -17,3 +18,16 @@ pub(crate) use ingestdeck_test_support::{
 pub(crate) fn program() -> &'static str {
     env!("CARGO_BIN_EXE_ingestdeck")
 }
+
+/// An `ssh` that runs the command after the host on this machine, where the forwarded port is the local one.
+pub(crate) const LOCAL_SSH: &str = r#"while [ $# -gt 0 ]; do
+  case "$1" in
+  -T) shift;;
+  -R) forwarded=$2; shift 2;;
+  -o|-p|-l) shift 2;;
+  --) shift 2; break;;
+  esac
+done
+remote=${forwarded#*:}
+command=$(printf '%s' "$*" | sed "s/127.0.0.1:${remote%%:*}/127.0.0.1:${forwarded##*:}/")
+exec sh -c "$command""#;

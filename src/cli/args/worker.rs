@@ -9,7 +9,7 @@ use ingestdeck_core::{
     diagnostic::Problem,
 };
 use ingestdeck_engine::worker::{
-    nats::{NatsAddress, NatsServer, SubjectName},
+    nats::{NatsAddress, NatsServer, NkeySeed, SubjectName},
     ssh::SshWorker,
 };
 
@@ -18,7 +18,10 @@ use ingestdeck_engine::worker::{
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    mut_arg("address", |arg| arg.help("Serve the runs that use this NATS server: nats://HOST:PORT, or tls://HOST:PORT")),
+    mut_arg("address", |arg| {
+        arg.required_unless_present("describe")
+            .help("Serve the runs that use this NATS server: nats://HOST:PORT, or tls://HOST:PORT")
+    }),
     mut_arg("insecure", |arg| arg.help("Serve at the NATS server even if it requires no login").long_help(
         "Serve at the NATS server even if it requires no login\n\nEach client of such a server can read prompts and files, \
          act as a worker, and act as the engine of a run."
@@ -28,9 +31,12 @@ pub(crate) struct WorkerArgs {
     /// What to do instead of serving runs.
     #[command(subcommand)]
     pub command: Option<PoolCommand>,
-    /// Serve one run over stdin and stdout, as `run --worker ssh://…` does through ssh
-    #[arg(long, required_unless_present = "address")]
-    pub stdio: bool,
+    /// Read the login from stdin, and end with it, as `run --worker ssh://…` does through ssh
+    #[arg(long, requires_all = ["address", "name"], conflicts_with_all = ["credentials", "nkey"])]
+    pub session: bool,
+    /// Print what the worker offers, as JSON, and end
+    #[arg(long, conflicts_with = "session")]
+    pub describe: bool,
     /// The NATS server where runs are announced.
     #[command(flatten)]
     pub nats: NatsArgs,
@@ -53,6 +59,8 @@ pub(crate) struct WorkerArgs {
 pub(crate) enum PoolCommand {
     /// Write logins for an engine and for workers, and the configuration of a NATS server that knows them
     Keys(WorkerKeysArgs),
+    /// Copy this program to a machine, and check what it needs there
+    Install(WorkerInstallArgs),
     /// Delete what runs that are over have left at the NATS server; it expires by itself after a week
     Gc(WorkerGcArgs),
 }
@@ -68,6 +76,14 @@ pub(crate) struct WorkerKeysArgs {
     /// The pool of workers at the NATS server
     #[arg(long, value_name = "NAME", default_value_t)]
     pub pool: SubjectName,
+}
+
+/// Arguments of `worker install`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkerInstallArgs {
+    /// The machine, as for `run --worker`: ssh://[user@]host[:port][?claude=PATH]
+    #[arg(value_name = "URL")]
+    pub worker: SshWorker,
 }
 
 /// Arguments of `worker gc`.
@@ -129,7 +145,7 @@ impl NatsArgs {
         Some(NatsServer {
             address: address?,
             credentials,
-            nkey,
+            nkey: nkey.map(NkeySeed::File),
             root_certificates,
             pool,
             allows_open: insecure,

@@ -2,16 +2,10 @@
 //!
 //! It must not know how messages travel.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use parking_lot::Mutex;
 use tokio::{
-    sync::{
-        mpsc::{self, error::SendError},
-        watch,
-    },
-    task::{JoinHandle, JoinSet},
+    sync::{mpsc, watch},
     time::{Instant, MissedTickBehavior, timeout},
 };
 
@@ -20,12 +14,10 @@ use super::{
     names::plain_name,
     pool::AttemptPart,
     protocol::{
-        CHUNK_BYTES, Delivery, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION,
-        RunTerms, WorkerJoin, WorkerMessage,
+        Delivery, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION, RunTerms,
+        WorkerJoin, WorkerMessage,
     },
     remote_attempt::shipped_limits,
-    shipment::ShipmentStore,
-    stdio::MessagesEnd,
 };
 use ingestdeck_agent::claude::{
     availability::SCRIPTED_RELEASE,
@@ -44,10 +36,6 @@ const LEASE_CHECK: Duration = Duration::from_secs(1);
 const SLEEP_THRESHOLD: Duration = Duration::from_secs(5);
 /// How long a worker may take to join.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(45);
-/// How long the reason for the end of a connection may take.
-const REASON_TIMEOUT: Duration = Duration::from_secs(1);
-/// Most files that a worker may wait for.
-const MAX_QUEUED_FILES: usize = 100_000;
 /// Most workers of a run, present or about to join.
 const MAX_WORKERS: usize = 256;
 /// Most slots of one worker.
@@ -64,8 +52,6 @@ pub(crate) struct WorkerConnection {
     pub patience: Duration,
     /// Whether this machine reaches the server between the sides, if there is one: silence without it has no meaning.
     pub is_online: Option<watch::Receiver<bool>>,
-    /// Ends with the reason why no more messages arrive; `None` if the transport knows none.
-    pub reading: Option<JoinHandle<MessagesEnd>>,
     /// The transport connects again when the worker is lost.
     pub returns: bool,
 }
@@ -81,18 +67,6 @@ pub(crate) enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// The end of a lost connection with the reason why no more messages arrive, if `reading` knows one.
-    pub(super) async fn with_reason(self, reading: Option<JoinHandle<MessagesEnd>>) -> Self {
-        match (self, reading) {
-            // A connection that is silent has no other reason.
-            (Self::Lost(reason), Some(reading)) => match timeout(REASON_TIMEOUT, reading).await {
-                Ok(Ok(MessagesEnd::Closed) | Err(_)) | Err(_) => Self::Lost(reason),
-                Ok(Ok(end)) => Self::Lost(end.to_string()),
-            },
-            (end, _) => end,
-        }
-    }
-
     /// What a person should know about a worker that did not join.
     pub(super) fn into_problem(self) -> Problem {
         let (Self::Left(reason) | Self::Lost(reason) | Self::Refused(reason)) = self;
@@ -119,7 +93,7 @@ impl WorkerHost {
                     // Its end of the connection may be closed already.
                     let _ = timeout(END_PATIENCE, connection.outgoing.send(refused)).await;
                 }
-                return (end.with_reason(connection.reading).await, false);
+                return (end, false);
             }
         };
         let name = self
@@ -217,7 +191,6 @@ impl WorkerHost {
         let WorkerConnection {
             mut incoming,
             outgoing,
-            reading,
             patience,
             is_online,
             ..
@@ -227,26 +200,13 @@ impl WorkerHost {
         let (mut heard, mut next_heartbeat) = (Instant::now(), Instant::now());
         let mut last_tick = Instant::now();
         let mut leaving: Option<String> = None;
-        // Files are sent apart from the messages, which must not wait for them, and one after the other.
-        let (files, wanted) = mpsc::unbounded_channel();
-        let queued = Arc::new(Mutex::new(HashSet::new()));
-        let mut sending = JoinSet::new();
-        sending.spawn(send_files(
-            Arc::clone(&self.store),
-            wanted,
-            Arc::clone(&queued),
-            outgoing.clone(),
-        ));
         loop {
             tokio::select! {
                 delivery = incoming.recv() => {
                     heard = Instant::now();
                     let Some(Delivery { message, handled, .. }) = delivery else {
                         let lost = ConnectionEnd::Lost("the connection was closed".to_owned());
-                        return match leaving {
-                            Some(reason) => ConnectionEnd::Left(reason),
-                            None => lost.with_reason(reading).await,
-                        };
+                        return leaving.map_or(lost, ConnectionEnd::Left);
                     };
                     match message {
                         WorkerMessage::Gone => {
@@ -260,15 +220,6 @@ impl WorkerHost {
                             // A worker that sends more than the engine can record waits. An attempt that is over takes
                             // nothing.
                             let _ = attempt.send(AttemptPart { part, handled }).await;
-                        }
-                        WorkerMessage::WantFiles { digests } => {
-                            let mut queued = queued.lock();
-                            for digest in digests {
-                                if queued.len() < MAX_QUEUED_FILES && queued.insert(digest.clone()) {
-                                    // The task ends with this connection.
-                                    let _ = files.send(digest);
-                                }
-                            }
                         }
                         WorkerMessage::Leave { reason } => {
                             self.pool.drain(name, &reason);
@@ -306,7 +257,7 @@ impl WorkerHost {
 }
 
 /// The description that a worker gives of itself, if it may work for a run of this program.
-pub(super) async fn read_join(
+async fn read_join(
     incoming: &mut mpsc::Receiver<Delivery<WorkerMessage>>,
 ) -> Result<WorkerJoin, ConnectionEnd> {
     loop {
@@ -340,7 +291,7 @@ fn send(outgoing: &mpsc::Sender<EngineMessage>, message: EngineMessage) {
 }
 
 /// Why a worker may not work for this run.
-fn refusal(join: &WorkerJoin) -> Option<String> {
+pub(super) fn refusal(join: &WorkerJoin) -> Option<String> {
     let WorkerJoin {
         protocol,
         program,
@@ -367,54 +318,4 @@ fn refusal(join: &WorkerJoin) -> Option<String> {
             "worker {host} has claude {agent_release}, which is not safe for units: update it there"
         )
     })
-}
-
-/// Sends the content of files, in pieces.
-async fn send_files(
-    store: Arc<ShipmentStore>,
-    mut wanted: mpsc::UnboundedReceiver<String>,
-    queued: Arc<Mutex<HashSet<String>>>,
-    outgoing: mpsc::Sender<EngineMessage>,
-) {
-    while let Some(digest) = wanted.recv().await {
-        if send_file(&store, &digest, &outgoing).await.is_err() {
-            return;
-        }
-        queued.lock().remove(&digest);
-    }
-}
-
-/// Sends one file; fails if the connection is closed.
-async fn send_file(
-    store: &Arc<ShipmentStore>,
-    digest: &str,
-    outgoing: &mpsc::Sender<EngineMessage>,
-) -> Result<(), SendError<EngineMessage>> {
-    let (reading, wanted) = (Arc::clone(store), digest.to_owned());
-    let read = tokio::task::spawn_blocking(move || reading.read(&wanted)).await;
-    let content = match read.map_err(std::io::Error::other).flatten() {
-        Ok(content) => content,
-        Err(error) => {
-            let message = EngineMessage::FileMissing {
-                digest: digest.to_owned(),
-                reason: error.to_string(),
-            };
-            return outgoing.send(message).await;
-        }
-    };
-    let pieces = content.len().div_ceil(CHUNK_BYTES).max(1);
-    for piece in 0..pieces {
-        let start = piece * CHUNK_BYTES;
-        let bytes = content
-            .get(start..content.len().min(start + CHUNK_BYTES))
-            .unwrap_or_default();
-        let message = EngineMessage::FilePiece {
-            digest: digest.to_owned(),
-            offset: start as u64,
-            data: BASE64_STANDARD.encode(bytes),
-            is_last: piece + 1 == pieces,
-        };
-        outgoing.send(message).await?;
-    }
-    Ok(())
 }

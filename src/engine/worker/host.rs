@@ -14,6 +14,7 @@ use tokio::{
 
 use super::{
     nats::NatsServer,
+    own_server::OwnServer,
     pool::{AttemptPlace, SessionLost, SlotPool, WorkerPermit},
     prior_attempts::PriorTape,
     protocol::RunTerms,
@@ -30,7 +31,7 @@ use crate::{
 use ingestdeck_agent::{attempt::LineObserver, caught_panics};
 use ingestdeck_core::{
     decode::{AgentLine, LineBody, line::RateLimitEvent},
-    diagnostic::Diagnostic as _,
+    diagnostic::{Diagnostic as _, Problem},
     run::{Recorder, attempt_reducer::AttemptReducer},
     tape::{
         UnitKey,
@@ -46,7 +47,7 @@ use ingestdeck_ingest::{attempt, git::CommitId, project::Project, repository::Re
 use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// How long the connections may take to end after the run.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What the engine gives to its workers.
 #[derive(Debug)]
@@ -60,21 +61,20 @@ pub(crate) struct WorkerHost {
     pub account: String,
     /// The terms of the run; the name of the worker and the limits are set for each.
     pub terms: RunTerms,
-    /// The run that this one continues, whose attempts may still run. Taken once.
-    pub prior: Mutex<Option<PriorTape>>,
 }
 
 /// Where the workers of a run come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct WorkerSources {
-    pub ssh: Vec<SshWorker>,
+    /// Workers that are started over SSH, and the server where they meet the run.
+    pub ssh: Option<(OwnServer, Vec<SshWorker>)>,
     /// A server where workers wait for runs.
     pub nats: Option<NatsServer>,
 }
 
 impl WorkerSources {
     pub fn is_empty(&self) -> bool {
-        self.ssh.is_empty() && self.nats.is_none()
+        self.ssh.is_none() && self.nats.is_none()
     }
 }
 
@@ -83,27 +83,63 @@ impl WorkerSources {
 pub(crate) struct WorkerTransports {
     pub host: Arc<WorkerHost>,
     tasks: Mutex<JoinSet<()>>,
+    /// Takes workers for the server of the run, if it has one.
+    added: Mutex<Option<mpsc::UnboundedSender<SshWorker>>>,
 }
 
 impl WorkerTransports {
-    /// Starts to look for workers.
-    pub(crate) fn start(host: Arc<WorkerHost>, sources: WorkerSources) -> Self {
-        let mut tasks = JoinSet::new();
-        for worker in sources.ssh {
-            host.pool.add_transport();
-            tasks.spawn(worker.keep_connected(Arc::clone(&host)));
+    /// Starts to look for workers. `prior` is the run that this one continues, whose attempts may still run.
+    pub(crate) fn start(
+        host: Arc<WorkerHost>,
+        sources: WorkerSources,
+        prior: Option<PriorTape>,
+    ) -> Self {
+        let (mut tasks, mut added) = (JoinSet::new(), None);
+        let prior = prior.map(|prior| Arc::new(Mutex::new(prior)));
+        let begin = || {
+            if prior.is_some() {
+                host.pool.await_adoption();
+            }
+            (Arc::clone(&host), prior.clone())
+        };
+        if let Some((server, workers)) = sources.ssh {
+            workers.iter().for_each(|_| host.pool.add_transport());
+            let (host, prior) = begin();
+            let (more, arriving) = mpsc::unbounded_channel();
+            added = Some(more);
+            tasks.spawn(server.serve((workers, arriving), host, prior));
         }
         if let Some(server) = sources.nats {
             host.pool.add_transport();
-            if host.prior.lock().is_some() {
-                host.pool.await_adoption();
-            }
-            tasks.spawn(server.keep_listening(Arc::clone(&host)));
+            let (host, prior) = begin();
+            tasks.spawn(server.keep_listening(host, prior, None));
         }
         Self {
             host,
             tasks: Mutex::new(tasks),
+            added: Mutex::new(added),
         }
+    }
+
+    /// Starts a worker over SSH, too.
+    ///
+    /// # Errors
+    /// If the run has no NATS server of its own, and none can be started.
+    pub(crate) fn add(&self, worker: SshWorker) -> Result<(), Problem> {
+        let mut added = self.added.lock();
+        self.host.pool.add_transport();
+        if let Some(added) = &*added
+            && added.send(worker.clone()).is_ok()
+        {
+            return Ok(());
+        }
+        let server = OwnServer::prepare(&self.host.project.root)
+            .inspect_err(|_| self.host.pool.remove_transport())?;
+        let (more, arriving) = mpsc::unbounded_channel();
+        *added = Some(more);
+        let serving = server.serve((vec![worker], arriving), Arc::clone(&self.host), None);
+        self.tasks.lock().spawn(serving);
+        Ok(())
     }
 
     /// Reports the end of the run to the workers, and waits a moment for the end of the connections.
@@ -153,13 +189,7 @@ impl WorkerHost {
             meter,
             account,
             terms,
-            prior: Mutex::default(),
         })
-    }
-
-    /// The run continues this one.
-    pub(crate) fn continue_run(&self, prior: PriorTape) {
-        *self.prior.lock() = Some(prior);
     }
 
     /// Waits for a place for an attempt. Messages that arrive meanwhile are added to `early`.

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     garbage::DeletedGarbage,
     pool_streams::SubjectName,
-    worker_side::{PoolMember, serve_runs},
+    worker_side::{PoolMember, WorkerSession, serve_runs},
 };
 use super::protocol::WorkerLoad;
 use ingestdeck_core::{diagnostic::Problem, tape::RunId, text};
@@ -46,14 +46,31 @@ pub struct NatsServer {
     pub address: NatsAddress,
     /// A credentials file, as `nsc` writes it.
     pub credentials: Option<PathBuf>,
-    /// A file with an nkey seed.
-    pub nkey: Option<PathBuf>,
+    pub nkey: Option<NkeySeed>,
     /// Certificates of authorities that sign the certificate of the server.
     pub root_certificates: Option<PathBuf>,
     /// A server that requires no login may be used.
     pub allows_open: bool,
     /// The pool of workers on the server.
     pub pool: SubjectName,
+}
+
+/// The seed of an nkey.
+#[derive(Clone, PartialEq, Eq)]
+pub enum NkeySeed {
+    /// A file contains it.
+    File(PathBuf),
+    Given(String),
+}
+
+/// Written without the seed.
+impl fmt::Debug for NkeySeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Given(_) => f.write_str("Given(..)"),
+        }
+    }
 }
 
 /// What engines hear of a worker, every few seconds.
@@ -153,13 +170,14 @@ impl NatsServer {
             let loaded = options.credentials_file(path).await;
             options = loaded.map_err(|error| unreadable("credentials file", path, &error))?;
         }
-        if let Some(path) = &self.nkey {
-            let seed = tokio::fs::read_to_string(path).await;
-            options = options.nkey(
-                seed.map_err(|error| unreadable("nkey file", path, &error))?
-                    .trim()
-                    .to_owned(),
-            );
+        if let Some(nkey) = &self.nkey {
+            let seed = match nkey {
+                NkeySeed::File(path) => tokio::fs::read_to_string(path)
+                    .await
+                    .map_err(|error| unreadable("nkey file", path, &error))?,
+                NkeySeed::Given(seed) => seed.clone(),
+            };
+            options = options.nkey(seed.trim().to_owned());
         }
         if let Some(path) = &self.root_certificates {
             if let Err(error) = tokio::fs::metadata(path).await {

@@ -84,16 +84,16 @@ struct PoolState {
     /// Connections whose databases the engine can read.
     databases: Vec<String>,
     next_fence: u64,
-    /// Number of transports that may still bring a worker.
-    pending_transports: usize,
+    /// Number of transports that may still bring a worker. One that returns may join before its loss is noticed.
+    pending_transports: i64,
     adoption: AdoptionState,
 }
 
 /// Attempts of the run that this one continues, which still run on workers, or whose results wait.
 #[derive(Debug, Default)]
 struct AdoptionState {
-    /// They are not known yet, so nothing may start.
-    is_pending: bool,
+    /// Servers whose attempts are not known yet, so nothing may start.
+    pending: u32,
     attempts: HashMap<UnitKey, AdoptableAttempt>,
 }
 
@@ -272,7 +272,7 @@ impl SlotPool {
     ) -> Result<ClaimOutcome, SessionLost> {
         let mut state = self.state();
         let now = Instant::now();
-        if state.adoption.is_pending {
+        if state.adoption.pending > 0 {
             return Ok(ClaimOutcome::Wait(None));
         }
         if session.is_none()
@@ -398,15 +398,15 @@ impl SlotPool {
         }))
     }
 
-    /// Nothing starts until the attempts of an earlier run are known.
+    /// Nothing starts until the attempts of an earlier run at one more server are known.
     pub(super) fn await_adoption(&self) {
-        self.state().adoption.is_pending = true;
+        self.state().adoption.pending += 1;
     }
 
-    /// The attempts of an earlier run are known, or cannot be.
+    /// The attempts of an earlier run at a server are known, or cannot be.
     pub(super) fn end_adoption(&self) {
         let mut state = self.state();
-        state.adoption.is_pending = false;
+        state.adoption.pending = state.adoption.pending.saturating_sub(1);
         self.send_slots(&state);
         drop(state);
     }
@@ -492,7 +492,7 @@ impl SlotPool {
     /// A transport has given up: it brings no further worker.
     pub(crate) fn remove_transport(&self) {
         let mut state = self.state();
-        state.pending_transports = state.pending_transports.saturating_sub(1);
+        state.pending_transports -= 1;
         self.send_slots(&state);
         drop(state);
     }
@@ -520,6 +520,12 @@ impl SlotPool {
         for name in names {
             self.stop(&name, reason);
         }
+    }
+
+    /// True if a worker of a machine that the user named is present.
+    pub(super) fn has_machine(&self, machine: &str) -> bool {
+        let is_here = |of: &PoolWorker| of.is_named_by_user && of.machine == machine;
+        self.state().workers.values().any(is_here)
     }
 
     /// True if the workers of a machine may not join.
@@ -612,7 +618,7 @@ impl SlotPool {
             refusal_rest: None,
         };
         if *returns {
-            state.pending_transports = state.pending_transports.saturating_sub(1);
+            state.pending_transports -= 1;
         }
         let unreadable = (!worker.reaches(&state.databases)).then(|| state.databases.join(" and "));
         let was_spent = !state.has_unspent_place();

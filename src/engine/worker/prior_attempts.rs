@@ -5,13 +5,18 @@
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
-    io::{self, BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader, Seek as _},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{protocol::AttemptLease, remote_attempt};
 use ingestdeck_core::tape::{EntryBody, Note, RunId, TapeEntry, UnitKey};
+
+/// The earlier run, for each server where its attempts may be.
+pub(crate) type SharedPrior = Arc<Mutex<PriorTape>>;
 
 /// The tape of the run that another one continues.
 #[derive(Debug)]
@@ -55,7 +60,7 @@ pub(crate) struct AdoptedAttempt {
 /// # Errors
 /// If the tape cannot be read.
 pub(super) fn unfinished(
-    tape: File,
+    tape: &File,
     records: Vec<LeaseRecord>,
 ) -> io::Result<Vec<(LeaseRecord, AdoptedAttempt)>> {
     let with_key = |record: LeaseRecord| {
@@ -70,6 +75,8 @@ pub(super) fn unfinished(
     };
     let mut found: HashMap<_, _> = records.into_iter().map(with_key).collect();
     let mut reader = BufReader::new(tape);
+    // Another server may have read it.
+    reader.rewind()?;
     let mut line = Vec::new();
     loop {
         line.clear();

@@ -30,10 +30,10 @@ use ingestdeck_core::{
 use ingestdeck_ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob};
 
 /// Version of the messages.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 /// The interval of the signs of life of each side.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// Silence on a connection without a server between the sides, after which the other side counts as lost.
+/// Silence of an engine after which a worker without attempts leaves its run.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(30);
 /// Most bytes of one message as JSON: the longest line of an agent, written as text, and more.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 160 << 20;
@@ -63,19 +63,6 @@ pub(crate) enum EngineMessage {
         lease: AttemptLease,
         part: EnginePart,
     },
-    /// A piece of a file that the worker asked for, in order.
-    FilePiece {
-        digest: String,
-        offset: u64,
-        /// Its bytes in Base64.
-        data: String,
-        is_last: bool,
-    },
-    /// The engine cannot provide a file.
-    FileMissing {
-        digest: String,
-        reason: String,
-    },
     /// The lease is not valid, so the attempt has no use.
     Revoked {
         lease: AttemptLease,
@@ -102,10 +89,6 @@ pub(crate) enum WorkerMessage {
     Attempt {
         lease: AttemptLease,
         part: WorkerPart,
-    },
-    /// The worker needs the files with these digests.
-    WantFiles {
-        digests: Vec<String>,
     },
     Heartbeat(WorkerLoad),
     /// The worker accepts nothing more. Its running attempts finish first.

@@ -26,8 +26,7 @@ use super::{
         HEARTBEAT_INTERVAL, LEASE_DURATION, RunTerms, ShippedLimits, WorkerJoin, WorkerLoad,
         WorkerMessage, WorkerPart,
     },
-    shipped_attempts::ShippedAttempts,
-    stdio,
+    shipped_attempts::{ShippedAttempts, ShippedFiles},
     uplink::Uplink,
     workspace::WorkerMachine,
 };
@@ -44,10 +43,6 @@ const LOAD_CHECK: Duration = Duration::from_secs(1);
 const ALONE_AFTER: Duration = Duration::from_secs(15);
 /// Most parts for attempts that have not started.
 const MAX_EARLY_PARTS: usize = 1_000;
-/// Capacity of the queue of messages of the engine.
-const QUEUE_CAPACITY: usize = 64;
-/// How long the last messages may take.
-const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Capacity of the queue of requests to an attempt.
 const ORDER_QUEUE_CAPACITY: usize = 16;
 
@@ -129,14 +124,15 @@ pub enum LeaveRequest {
 }
 
 /// Serves one engine until the run ends, `leave` asks to end, or the engine is lost.
-pub(crate) async fn serve(
+pub(super) async fn serve(
     setup: WorkerSetup,
+    files: Arc<dyn ShippedFiles>,
     connection: EngineLink,
     leave: watch::Receiver<LeaveRequest>,
 ) -> ServiceEnd {
     let (join, slots) = (setup.join.clone(), Arc::clone(&setup.slots));
     serve_with(
-        |terms, link| ShippedAttempts::new(setup, terms, link).map(Arc::new),
+        |terms| ShippedAttempts::new(setup, terms, files).map(Arc::new),
         (join, slots),
         connection,
         leave,
@@ -146,7 +142,7 @@ pub(crate) async fn serve(
 
 /// Serves one engine with attempts that `backend` runs.
 pub(super) async fn serve_with<B: WorkerBackend>(
-    backend: impl FnOnce(RunTerms, &EngineLink) -> io::Result<Arc<B>>,
+    backend: impl FnOnce(RunTerms) -> io::Result<Arc<B>>,
     (mut join, slots): (WorkerJoin, Arc<WorkerSlots>),
     mut connection: EngineLink,
     mut leave: watch::Receiver<LeaveRequest>,
@@ -176,7 +172,7 @@ pub(super) async fn serve_with<B: WorkerBackend>(
             Err(_) => return ServiceEnd::EngineLost("the engine does not answer".to_owned()),
         }
     };
-    match backend(*terms, &connection) {
+    match backend(*terms) {
         Ok(backend) => {
             WorkerService::new(backend, slots, &connection)
                 .run(connection, leave)
@@ -185,40 +181,6 @@ pub(super) async fn serve_with<B: WorkerBackend>(
         Err(error) => {
             ServiceEnd::Failed(format!("cannot create a directory for the worker: {error}"))
         }
-    }
-}
-
-/// Serves an engine on stdin and stdout.
-pub async fn serve_stdio(setup: WorkerSetup, leave: watch::Receiver<LeaveRequest>) -> ServiceEnd {
-    let (to_service, incoming) = mpsc::channel(QUEUE_CAPACITY);
-    let (outgoing, mut to_engine) = mpsc::unbounded_channel();
-    let reading =
-        tokio::spawn(async move { stdio::read_messages(tokio::io::stdin(), &to_service).await });
-    let writing =
-        tokio::spawn(
-            async move { stdio::write_messages(tokio::io::stdout(), &mut to_engine).await },
-        );
-    let end = serve(
-        setup,
-        EngineLink {
-            incoming,
-            outgoing,
-            patience: LEASE_DURATION,
-        },
-        leave,
-    )
-    .await;
-    // The last messages are written; nothing comes after them.
-    let written = tokio::time::timeout(LAST_WRITE_TIMEOUT, writing).await;
-    if let Ok(Ok(Err(error))) = written {
-        tracing::debug!(%error, "cannot write to the engine");
-    }
-    match end {
-        ServiceEnd::EngineLost(_) if reading.is_finished() => match reading.await {
-            Ok(end) => ServiceEnd::EngineLost(end.to_string()),
-            Err(error) => ServiceEnd::EngineLost(error.to_string()),
-        },
-        end => end,
     }
 }
 
@@ -245,12 +207,6 @@ fn refused_start(slots: usize) -> AttemptResult {
 pub(super) trait WorkerBackend: Send + Sync + 'static {
     /// Ids of the connections whose databases it can read.
     fn connections(&self) -> Vec<String>;
-
-    /// Takes a piece of a file; `data` is Base64.
-    fn receive_piece(&self, digest: String, offset: u64, data: &str, is_last: bool);
-
-    /// The engine cannot provide a file.
-    fn mark_missing(&self, digest: String, reason: String);
 
     fn set_limits(&self, limits: ShippedLimits);
 
@@ -378,17 +334,6 @@ impl<B: WorkerBackend> WorkerService<B> {
     fn handle(&mut self, message: EngineMessage, slot: Option<OwnedSemaphorePermit>) {
         match message {
             EngineMessage::Attempt { lease, part } => self.handle_part(lease, part, slot),
-            EngineMessage::FilePiece {
-                digest,
-                offset,
-                data,
-                is_last,
-            } => {
-                self.backend.receive_piece(digest, offset, &data, is_last);
-            }
-            EngineMessage::FileMissing { digest, reason } => {
-                self.backend.mark_missing(digest, reason);
-            }
             // The agent of an attempt that is over for the engine has nothing to do.
             EngineMessage::Revoked { lease } | EngineMessage::Over { lease } => self.revoke(lease),
             EngineMessage::Heartbeat

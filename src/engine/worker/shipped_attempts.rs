@@ -2,22 +2,15 @@
 //!
 //! It must not know how messages travel, or which of them are repeated.
 
-use std::{collections::HashMap, io, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{io, panic::AssertUnwindSafe, sync::Arc};
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use parking_lot::Mutex;
-use tokio::{
-    sync::{mpsc, oneshot, watch},
-    time::Instant,
-};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    protocol::{
-        AttemptResult, AttemptShipment, ResultFile, RunTerms, ShippedLimits, WorkerMessage,
-        WorkerPart,
-    },
-    service::{EngineLink, WorkerBackend, WorkerSetup},
+    protocol::{AttemptResult, AttemptShipment, ResultFile, RunTerms, ShippedLimits, WorkerPart},
+    service::{WorkerBackend, WorkerSetup},
     uplink::{Uplink, lock},
     workspace::WorkerDir,
 };
@@ -30,15 +23,19 @@ use ingestdeck_core::{diagnostic::Diagnostic as _, run::RunOptions};
 use ingestdeck_ingest::{project::Project, transcript};
 use ingestdeck_os::scoped_dir::ScopedDir;
 
-/// How long to wait for files before they are asked for again.
-const FILE_PATIENCE: Duration = Duration::from_secs(15);
 /// Largest patch of an attempt.
 const MAX_PATCH_BYTES: u64 = 256 << 20;
-/// Largest file that an engine ships, and most bytes of all files that are arriving.
+/// Largest file that an engine ships, and most bytes of all files that an attempt lacks.
 pub(super) const MAX_SHIPPED_BYTES: usize = 512 << 20;
 const MAX_ARRIVING_BYTES: usize = 1 << 30;
 /// Largest transcript of an attempt.
 const MAX_TRANSCRIPT_BYTES: u64 = 64 << 20;
+
+/// Where the files are that an engine ships.
+pub(super) trait ShippedFiles: Send + Sync {
+    /// The content of the file with this digest; the reason if it cannot be had.
+    fn read<'a>(&'a self, digest: &'a str) -> BoxFuture<'a, Result<Vec<u8>, String>>;
+}
 
 /// Runs attempts with the files that an engine ships.
 pub(super) struct ShippedAttempts {
@@ -46,17 +43,11 @@ pub(super) struct ShippedAttempts {
     terms: RunTerms,
     dir: WorkerDir,
     limits: Arc<AttemptLimits>,
-    outgoing: mpsc::UnboundedSender<WorkerMessage>,
+    files: Arc<dyn ShippedFiles>,
+    /// Locked while files are read.
+    fetching: tokio::sync::Mutex<()>,
     /// Set with the first attempt, since the project needs the shipped instructions.
     attempts: Mutex<Option<Arc<LocalAttempts>>>,
-    /// Files whose pieces are arriving.
-    arriving: Mutex<HashMap<String, Vec<u8>>>,
-    /// Counts files that have arrived.
-    arrivals: watch::Sender<u64>,
-    /// When files were asked for, or the last piece of them arrived.
-    requested: Mutex<HashMap<String, Instant>>,
-    /// Why files with these digests cannot arrive.
-    missing: Mutex<HashMap<String, String>>,
 }
 
 impl WorkerBackend for ShippedAttempts {
@@ -64,56 +55,6 @@ impl WorkerBackend for ShippedAttempts {
         self.setup
             .machine
             .reachable(&self.dir.project_dir(), &self.terms.connections)
-    }
-
-    fn receive_piece(&self, digest: String, offset: u64, data: &str, is_last: bool) {
-        // Only what an attempt asked for is kept.
-        if !lock(&self.requested).contains_key(&digest) {
-            return;
-        }
-        let mut arriving = lock(&self.arriving);
-        let others: usize = arriving
-            .iter()
-            .filter(|(of, _)| **of != digest)
-            .map(|(_, content)| content.len())
-            .sum();
-        let content = arriving.entry(digest.clone()).or_default();
-        if offset == 0 {
-            content.clear();
-        }
-        // Pieces that are lost or repeated make the digest wrong, or the file is asked for again.
-        let Ok(data) = BASE64_STANDARD.decode(data) else {
-            return;
-        };
-        if content.len() as u64 != offset {
-            return;
-        }
-        let size = content.len() + data.len();
-        if size > MAX_SHIPPED_BYTES || others + size > MAX_ARRIVING_BYTES {
-            arriving.remove(&digest);
-            drop(arriving);
-            return self.mark_missing(
-                digest,
-                format!("it exceeds {} MiB", MAX_SHIPPED_BYTES >> 20),
-            );
-        }
-        content.extend(data);
-        lock(&self.requested).insert(digest.clone(), Instant::now());
-        if is_last {
-            let content = arriving.remove(&digest).unwrap_or_default();
-            lock(&self.requested).remove(&digest);
-            if !self.dir.receive(&digest, content) {
-                lock(&self.missing).insert(digest, "its content changed on the way".to_owned());
-            }
-            self.mark_arrival();
-        }
-    }
-
-    fn mark_missing(&self, digest: String, reason: String) {
-        if lock(&self.requested).remove(&digest).is_some() {
-            lock(&self.missing).insert(digest, reason);
-        }
-        self.mark_arrival();
     }
 
     fn set_limits(
@@ -148,7 +89,11 @@ impl WorkerBackend for ShippedAttempts {
 }
 
 impl ShippedAttempts {
-    pub(super) fn new(setup: WorkerSetup, terms: RunTerms, link: &EngineLink) -> io::Result<Self> {
+    pub(super) fn new(
+        setup: WorkerSetup,
+        terms: RunTerms,
+        files: Arc<dyn ShippedFiles>,
+    ) -> io::Result<Self> {
         let ShippedLimits {
             step_budget,
             rule,
@@ -157,12 +102,9 @@ impl ShippedAttempts {
         Ok(Self {
             dir: WorkerDir::new(&terms.job.id)?,
             limits: Arc::new(AttemptLimits::new(step_budget, rule, timeouts.into())),
-            outgoing: link.outgoing.clone(),
+            files,
+            fetching: tokio::sync::Mutex::default(),
             attempts: Mutex::default(),
-            arriving: Mutex::default(),
-            arrivals: watch::channel(0).0,
-            requested: Mutex::default(),
-            missing: Mutex::default(),
             setup,
             terms,
         })
@@ -192,7 +134,7 @@ impl ShippedAttempts {
     ) -> Result<AttemptResult, String> {
         let mut shipment = shipment;
         let worktrees = loop {
-            shipment = self.await_files(shipment).await?;
+            shipment = self.fetch_files(shipment).await?;
             let placing = Arc::clone(self);
             let (placed, worktrees) = tokio::task::spawn_blocking(move || {
                 let worktrees = placing.dir.place(&shipment);
@@ -258,51 +200,36 @@ impl ShippedAttempts {
         })
     }
 
-    /// Waits until all files of an attempt have arrived.
-    async fn await_files(
+    /// Gets all files of an attempt that are not here.
+    async fn fetch_files(
         self: &Arc<Self>,
-        mut shipment: AttemptShipment,
+        shipment: AttemptShipment,
     ) -> Result<AttemptShipment, String> {
-        let mut arrivals = self.arrivals.subscribe();
-        loop {
-            arrivals.borrow_and_update();
-            let shared = Arc::clone(self);
-            let looked = tokio::task::spawn_blocking(move || {
-                let digests = shared.dir.missing(&shipment);
-                (shipment, digests)
-            });
-            let digests;
-            (shipment, digests) = looked.await.map_err(|error| error.to_string())?;
-            if digests.is_empty() {
-                return Ok(shipment);
+        // Attempts that need the same files get them once.
+        let _fetching = self.fetching.lock().await;
+        let looking = Arc::clone(self);
+        let looked = tokio::task::spawn_blocking(move || {
+            let digests = looking.dir.missing(&shipment);
+            (shipment, digests)
+        });
+        let (shipment, digests) = looked.await.map_err(|error| error.to_string())?;
+        let mut size = 0;
+        for digest in digests {
+            let failed = |reason: &str| format!("a file of the unit is not available: {reason}");
+            let content = self.files.read(&digest).await;
+            let content = content.map_err(|reason| failed(&reason))?;
+            size += content.len();
+            if size > MAX_ARRIVING_BYTES {
+                return Err(failed(&format!(
+                    "all files exceed {} MiB",
+                    MAX_ARRIVING_BYTES >> 20
+                )));
             }
-            if let Some(reason) = digests
-                .iter()
-                .find_map(|digest| lock(&self.missing).remove(digest))
-            {
-                return Err(format!("a file of the unit is not available: {reason}"));
+            if !self.dir.receive(&digest, content) {
+                return Err(failed("its content changed on the way"));
             }
-            let due = self.due_requests(digests);
-            if !due.is_empty() {
-                self.send(WorkerMessage::WantFiles { digests: due });
-            }
-            // Either something arrives, or it is time to look for what was lost.
-            let _ = tokio::time::timeout(FILE_PATIENCE, arrivals.changed()).await;
         }
-    }
-
-    /// Those of `digests` that were not requested, or of which nothing has arrived for a while.
-    fn due_requests(&self, digests: Vec<String>) -> Vec<String> {
-        let mut requested = lock(&self.requested);
-        let now = Instant::now();
-        let is_due = |digest: &String| {
-            requested
-                .get(digest)
-                .is_none_or(|at| now.duration_since(*at) >= FILE_PATIENCE)
-        };
-        let due: Vec<String> = digests.into_iter().filter(is_due).collect();
-        requested.extend(due.iter().map(|digest| (digest.clone(), now)));
-        due
+        Ok(shipment)
     }
 
     fn local_attempts(&self) -> Result<Arc<LocalAttempts>, String> {
@@ -329,16 +256,6 @@ impl ShippedAttempts {
         Ok(Arc::clone(
             attempts.insert(Arc::new(new.on_worker(&self.terms.worker))),
         ))
-    }
-
-    fn send(&self, message: WorkerMessage) {
-        // The end of the connection is noticed where messages are received.
-        let _ = self.outgoing.send(message);
-    }
-
-    fn mark_arrival(&self) {
-        self.arrivals
-            .send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 

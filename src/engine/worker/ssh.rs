@@ -1,39 +1,49 @@
-//! Workers over SSH: the user's `ssh` starts `ingestdeck worker --stdio` on another machine and carries the messages.
+//! Workers over SSH: the user's `ssh` starts `ingestdeck worker --session` on another machine, and forwards a port there to
+//! the NATS server of this run.
 //!
-//! A worker whose connection ends is started again while the run lasts. The module must not know the messages.
+//! A session that ends is started again while the run lasts. Its worker lives on, finds the server through the next one,
+//! and misses nothing. The module must not know the messages.
 
-use std::{fmt, process::Stdio, str::FromStr, sync::Arc, time::Duration};
+use std::{ffi::OsString, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
+use futures_util::StreamExt as _;
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
-    sync::mpsc,
+    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
     task::JoinHandle,
     time::timeout,
 };
+use tokio_util::codec::{AnyDelimiterCodec, AnyDelimiterCodecError, FramedRead};
 
 use super::{
-    connection::{self, ConnectionEnd, WorkerConnection},
+    connection::{self, ConnectionEnd},
     host::WorkerHost,
     names::plain_name,
-    protocol::{Delivery, EngineMessage, LEASE_DURATION, WorkerJoin, WorkerMessage},
-    stdio,
+    protocol::WorkerJoin,
 };
+use ingestdeck_agent::process::{self, Child, SpawnRequest};
 use ingestdeck_core::{diagnostic::Problem, tape::note::Severity};
 use ingestdeck_os::program_path;
 
-/// Capacity of the queues of messages.
-const QUEUE_CAPACITY: usize = 64;
-/// Wait before the second connection; doubled up to the longest.
+/// Wait before the second session; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long a worker must be connected so that its next loss is not a repeated failure, after which the pauses grow.
+/// How long a session must last so that its end is not a repeated failure, after which the pauses grow.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// Exit codes of `ssh` for a failed connection, and of a shell for a program that is not there.
+/// Exit codes of `ssh` for a failed connection, of a shell for a program that is not there, and of a program of another
+/// version for arguments that it does not know.
 const SSH_FAILED: i32 = 255;
 const PROGRAM_MISSING: i32 = 127;
-/// How long `ssh` may take to end after its pipes are closed.
-const EXIT_PATIENCE: Duration = Duration::from_secs(5);
+const UNKNOWN_ARGUMENTS: i32 = 2;
+/// How long `ssh` may take to end after its stdin is closed.
+const EXIT_PATIENCE: Duration = Duration::from_secs(4);
+/// How long a worker may take to describe itself.
+const DESCRIPTION_TIMEOUT: Duration = Duration::from_secs(45);
+/// Longest description of a worker.
+const MAX_DESCRIPTION_BYTES: u64 = 64 << 10;
+/// Longest line of its complaints that is read.
+const MAX_LINE_BYTES: usize = 64 << 10;
+/// Where programs of users are, which the `PATH` of a session often lacks.
+const USUAL_PLACES: &str = "$HOME/.local/bin:$HOME/.cargo/bin:/usr/local/bin";
 
 /// What `ssh` prints about a first connection that no later one can mend.
 const FATAL_COMPLAINTS: [&str; 4] = [
@@ -42,6 +52,8 @@ const FATAL_COMPLAINTS: [&str; 4] = [
     "Name or service not known",
     "nodename nor servname provided",
 ];
+/// What `ssh` prints if the other machine does not open the port.
+const NO_FORWARDING: &str = "remote port forwarding failed";
 
 /// Where `ssh` connects to: `ssh://[user@]host[:port][?slots=N][&program=PATH][&claude=PATH]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,65 +164,117 @@ impl fmt::Display for SshWorker {
     }
 }
 
+/// The way from another machine to the NATS server of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ForwardedPort {
+    /// Port on the other machine.
+    pub remote: u16,
+    /// Port of the server on this machine.
+    pub local: u16,
+}
+
+/// What a session of a worker needs.
+#[derive(Clone, Debug)]
+pub(super) struct SessionTerms {
+    /// Its name at the server.
+    pub name: String,
+    pub pool: String,
+    /// The seed of its login.
+    pub seed: String,
+    /// Port of the server on this machine.
+    pub port: u16,
+    /// A number for ports on the other machine that differs between servers and workers.
+    pub port_seed: u64,
+}
+
 impl SshWorker {
-    /// The arguments of `ssh`.
-    fn arguments(&self) -> Vec<String> {
-        let mut arguments: Vec<String> = [
-            "-T",
-            "-o",
+    /// The machine, as the user names it.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The arguments of `ssh` for a command of the other machine's shell.
+    fn arguments(&self, forwarded: Option<&ForwardedPort>, command: String) -> Vec<OsString> {
+        // A shared connection would keep the port after the session.
+        let options = [
             "BatchMode=yes",
-            "-o",
-            "ServerAliveInterval=10",
-            "-o",
-            "ServerAliveCountMax=3",
-        ]
-        .map(str::to_owned)
-        .into();
+            "ControlMaster=no",
+            "ControlPath=none",
+            "ExitOnForwardFailure=yes",
+            "ServerAliveInterval=15",
+            // The connection survives a network that is away for less than two minutes.
+            "ServerAliveCountMax=8",
+        ];
+        let mut arguments = vec!["-T".to_owned()];
+        for option in options {
+            arguments.extend(["-o".to_owned(), option.to_owned()]);
+        }
+        if let Some(ForwardedPort { remote, local }) = forwarded {
+            let forward = format!("127.0.0.1:{remote}:127.0.0.1:{local}");
+            arguments.extend(["-R".to_owned(), forward]);
+        }
         if let Some(port) = self.port {
             arguments.extend(["-p".to_owned(), port.to_string()]);
         }
         if let Some(user) = &self.user {
             arguments.extend(["-l".to_owned(), user.clone()]);
         }
-        arguments.extend(["--".to_owned(), self.host.clone(), self.program.clone()]);
-        arguments.extend(["worker".to_owned(), "--stdio".to_owned()]);
-        if let Some(slots) = self.slots {
-            arguments.extend(["--slots".to_owned(), slots.to_string()]);
-        }
-        if let Some(claude) = &self.claude {
-            arguments.extend(["--claude-bin".to_owned(), claude.clone()]);
-        }
-        arguments
+        arguments.extend(["--".to_owned(), self.host.clone(), command]);
+        arguments.into_iter().map(OsString::from).collect()
     }
 
-    /// Starts the worker, and starts it again whenever its connection ends, while the run lasts. Gives up if the first
-    /// connection is refused for a reason that remains, or if the worker is banned.
-    pub(crate) async fn keep_connected(self, host: Arc<WorkerHost>) {
+    /// The command that starts the program on the other machine with `more` arguments, which a shell does not change.
+    fn program_command(&self, more: &str) -> String {
+        let mut command = format!(
+            "sh -c 'PATH=\"$PATH:{USUAL_PLACES}\"; exec {} worker {more}",
+            self.program
+        );
+        if let Some(slots) = self.slots {
+            command.push_str(&format!(" --slots {slots}"));
+        }
+        if let Some(claude) = &self.claude {
+            command.push_str(&format!(" --claude-bin {claude}"));
+        }
+        command + "'"
+    }
+
+    /// Keeps a session of the worker while the run lasts. Gives up if the first connection is refused for a reason that
+    /// remains, or if the worker is banned.
+    pub(super) async fn keep_connected(self, host: Arc<WorkerHost>, terms: SessionTerms) {
         let (mut has_ever_joined, mut pause) = (false, FIRST_PAUSE);
+        // The number of the port: another one is tried if that is not free.
+        let mut tried_ports = 0;
         // Each reason is reported once.
         let mut last_reason = None;
+        let machine = plain_name(&self.host);
         while !host.pool.has_ended() {
             let began = tokio::time::Instant::now();
-            let (end, has_joined) = self.connect(&host).await;
+            let end = self.hold_session(&host, &terms, tried_ports).await;
+            let has_joined = host.pool.has_machine(&machine);
             has_ever_joined |= has_joined;
             let is_given_up = match &end {
-                ConnectionEnd::Refused(_) => {
-                    !has_ever_joined || host.pool.is_banned(&plain_name(&self.host))
-                }
+                ConnectionEnd::Refused(_) => !has_ever_joined || host.pool.is_banned(&machine),
                 ConnectionEnd::Lost(reason) => {
                     !has_ever_joined && FATAL_COMPLAINTS.iter().any(|fatal| reason.contains(fatal))
                 }
-                ConnectionEnd::Left(_) => false,
+                ConnectionEnd::Left(_) => host.pool.is_banned(&machine),
             };
             let (ConnectionEnd::Left(reason)
             | ConnectionEnd::Lost(reason)
             | ConnectionEnd::Refused(reason)) = end;
+            if host.pool.has_ended() {
+                return;
+            }
             if is_given_up {
                 host.pool
                     .warn(Severity::Error, format!("{self}: {reason}; it is given up"));
                 break;
             }
-            // The pool has recorded why a worker that had joined was lost.
+            // A stale session may hold the port for a while.
+            if reason.contains(NO_FORWARDING) {
+                tried_ports += 1;
+            }
+            // The pool records why a worker that had joined is lost.
             if !has_joined && last_reason.as_ref() != Some(&reason) {
                 host.pool.warn(
                     Severity::Warning,
@@ -230,24 +294,37 @@ impl SshWorker {
         host.pool.remove_transport();
     }
 
-    /// One connection. The second part is whether the worker joined.
-    async fn connect(&self, host: &WorkerHost) -> (ConnectionEnd, bool) {
-        let (process, incoming, outgoing, reading) = match self.start() {
-            Ok(started) => started,
-            Err(end) => return (end, false),
+    /// One session, until it or the run ends.
+    async fn hold_session(
+        &self,
+        host: &WorkerHost,
+        terms: &SessionTerms,
+        tried_ports: u64,
+    ) -> ConnectionEnd {
+        let SessionTerms {
+            name, pool, seed, ..
+        } = terms;
+        let forwarded = terms.forwarded_port(tried_ports);
+        let port = forwarded.remote;
+        let command = self.program_command(&format!(
+            "--session --nats nats://127.0.0.1:{port} --pool {pool} --name {name}"
+        ));
+        let started = self.start(self.arguments(Some(&forwarded), command)).await;
+        let mut session = match started {
+            Ok(session) => session,
+            Err(end) => return end,
         };
-        let (name, reading) = (Some(self.host.clone()), Some(reading));
-        let connection = WorkerConnection {
-            name,
-            incoming,
-            outgoing,
-            patience: LEASE_DURATION,
-            is_online: None,
-            reading,
-            returns: true,
-        };
-        let (end, has_joined) = host.serve(connection).await;
-        (process.explain(self, end, has_joined).await, has_joined)
+        // A session that ends at the beginning has another reason.
+        let _ = session.send(format!("{seed}\n").as_bytes()).await;
+        tokio::select! {
+            code = session.wait() => session.explain(self, code).await,
+            () = host.pool.ended() => {
+                // The worker ends with its stdin, once it has heard of the end of the run.
+                session.close_stdin();
+                let _ = timeout(EXIT_PATIENCE, session.wait()).await;
+                ConnectionEnd::Left("the run is over".to_owned())
+            }
+        }
     }
 
     /// Connects once, and returns the description that the worker gives of itself.
@@ -255,129 +332,218 @@ impl SshWorker {
     /// # Errors
     /// If it cannot be started or may not work for a run of this program.
     pub async fn probe(&self) -> Result<WorkerJoin, Problem> {
-        let (process, mut incoming, outgoing, reading) =
-            self.start().map_err(ConnectionEnd::into_problem)?;
-        let admitted = connection::read_join(&mut incoming).await;
-        // It ends with its connection, too.
-        let _ = outgoing.send(EngineMessage::End).await;
-        drop((incoming, outgoing));
-        match admitted {
-            Ok(join) => Ok(join),
-            Err(end) => {
-                let end = end.with_reason(Some(reading)).await;
-                Err(process.explain(self, end, false).await.into_problem())
-            }
+        // The port is opened and not used.
+        let forwarded = ForwardedPort {
+            remote: port_of(u64::from(std::process::id())),
+            local: 9,
+        };
+        let command = self.program_command("--describe");
+        let output = self.output(Some(&forwarded), command, None).await;
+        let output = output.map_err(ConnectionEnd::into_problem)?;
+        let join: WorkerJoin = serde_json::from_str(output.trim()).map_err(|_| {
+            let start: String = output.chars().take(200).collect();
+            Problem::new(format!("it sent `{}`", start.trim().escape_debug()))
+                .with_help("its shell must print nothing when it is not interactive")
+        })?;
+        match connection::refusal(&join) {
+            None => Ok(join),
+            Some(reason) => Err(Problem::new(reason)),
         }
     }
 
+    /// Copies this program to `~/.local/bin` of the other machine, and returns its description there.
+    ///
+    /// # Errors
+    /// If it cannot be copied, or does not run there.
+    pub async fn install(&self, program: &Path) -> Result<(Self, WorkerJoin), Problem> {
+        let read = tokio::fs::read(program).await;
+        let content = read
+            .map_err(|error| Problem::new(format!("cannot read {}: {error}", program.display())))?;
+        let machine = self
+            .output(None, "uname -sm".to_owned(), None)
+            .await
+            .map_err(ConnectionEnd::into_problem)?;
+        let own = nix::sys::utsname::uname().map_err(|error| Problem::new(error.to_string()))?;
+        let own = format!(
+            "{} {}",
+            own.sysname().to_string_lossy(),
+            own.machine().to_string_lossy()
+        );
+        if machine.trim() != own {
+            let there: String = machine.trim().chars().take(80).collect();
+            return Err(Problem::new(format!(
+                "this program is for {own}, and the machine is {}",
+                there.escape_debug()
+            ))
+            .with_help("install a package for it there"));
+        }
+        // An interrupted copy is never started.
+        let copy = "sh -c 'umask 022; cd && mkdir -p .local/bin && cat > .local/bin/.ingestdeck-new \
+                    && chmod 755 .local/bin/.ingestdeck-new && mv .local/bin/.ingestdeck-new .local/bin/ingestdeck'";
+        let copied = self.output(None, copy.to_owned(), Some(content)).await;
+        copied.map_err(ConnectionEnd::into_problem)?;
+        let installed = Self {
+            program: "~/.local/bin/ingestdeck".to_owned(),
+            ..self.clone()
+        };
+        let join = installed.probe().await?;
+        Ok((installed, join))
+    }
+
+    /// What a command prints on the other machine, if it succeeds.
+    async fn output(
+        &self,
+        forwarded: Option<&ForwardedPort>,
+        command: String,
+        input: Option<Vec<u8>>,
+    ) -> Result<String, ConnectionEnd> {
+        let mut session = self.start(self.arguments(forwarded, command)).await?;
+        let stdout = session.child.stdout.take();
+        let reading = async {
+            let mut output = Vec::new();
+            if let Some(stdout) = stdout {
+                let mut bounded = stdout.take(MAX_DESCRIPTION_BYTES);
+                bounded.read_to_end(&mut output).await?;
+            }
+            io::Result::Ok(output)
+        };
+        let has_input = input.is_some();
+        let writing = async {
+            if let Some(input) = input {
+                // A command that fails explains it itself.
+                let _ = session.send(&input).await;
+            }
+            session.close_stdin();
+            session.wait().await
+        };
+        let both = async { tokio::join!(reading, writing) };
+        let (output, code) = match has_input {
+            // A slow network takes as long as it takes.
+            true => both.await,
+            false => timeout(DESCRIPTION_TIMEOUT, both)
+                .await
+                .map_err(|_| ConnectionEnd::Lost("it did not answer in time".to_owned()))?,
+        };
+        if code != Some(0) {
+            return Err(session.explain(self, code).await);
+        }
+        let output = output.map_err(|error| ConnectionEnd::Lost(error.to_string()))?;
+        Ok(String::from_utf8_lossy(&output).into_owned())
+    }
+
     /// Starts `ssh` with pipes.
-    fn start(&self) -> Result<StartedSsh, ConnectionEnd> {
-        let Some(ssh) = program_path::find("ssh") else {
+    async fn start(&self, args: Vec<OsString>) -> Result<SshSession, ConnectionEnd> {
+        let Some(exe) = program_path::find("ssh") else {
             return Err(ConnectionEnd::Refused(
                 "ssh is not on the PATH: install an SSH client".to_owned(),
             ));
         };
-        let mut command = Command::new(ssh);
-        command
-            .args(self.arguments())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let child = command.kill_on_drop(true).spawn();
-        let mut child =
-            child.map_err(|error| ConnectionEnd::Lost(format!("cannot start ssh: {error}")))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(ConnectionEnd::Lost(
-                "ssh was started without pipes".to_owned(),
-            ));
+        let request = SpawnRequest {
+            exe,
+            args,
+            cwd: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+            env: std::env::vars_os().collect(),
+            stdin: true,
         };
-        let (to_host, incoming) = mpsc::channel(QUEUE_CAPACITY);
-        let (outgoing, mut to_worker) = mpsc::channel(QUEUE_CAPACITY);
-        let reading = tokio::spawn(async move { stdio::read_messages(stdout, &to_host).await });
-        let writing =
-            tokio::spawn(async move { stdio::write_messages(stdin, &mut to_worker).await });
-        let complaint = tokio::spawn(complaint(stderr));
-        Ok((
-            SshProcess {
-                child,
-                writing,
-                complaint,
-            },
-            incoming,
-            outgoing,
-            reading,
-        ))
+        let started = process::spawn(request).await;
+        let mut child =
+            started.map_err(|error| ConnectionEnd::Lost(format!("cannot start ssh: {error}")))?;
+        let complaint = child.stderr.take().map(|of| tokio::spawn(complaint(of)));
+        Ok(SshSession { child, complaint })
     }
 }
 
-/// A started `ssh`, the queues of its messages, and the task that reads them.
-type StartedSsh = (
-    SshProcess,
-    mpsc::Receiver<Delivery<WorkerMessage>>,
-    mpsc::Sender<EngineMessage>,
-    JoinHandle<stdio::MessagesEnd>,
-);
-
-/// A running `ssh`, killed on drop.
-struct SshProcess {
-    child: Child,
-    writing: JoinHandle<std::io::Result<()>>,
-    /// What it prints to its stderr.
-    complaint: JoinHandle<String>,
+impl SessionTerms {
+    /// The port for the worker. The next session of it uses the same one, where its worker looks for the server.
+    fn forwarded_port(&self, tried: u64) -> ForwardedPort {
+        ForwardedPort {
+            remote: port_of(self.port_seed.wrapping_add(tried)),
+            local: self.port,
+        }
+    }
 }
 
-impl SshProcess {
-    /// Waits for its end, which explains the `end` of the connection.
-    async fn explain(
-        mut self,
-        worker: &SshWorker,
-        end: ConnectionEnd,
-        has_joined: bool,
-    ) -> ConnectionEnd {
-        // It ends when the queue of messages is closed.
-        let _ = timeout(EXIT_PATIENCE, self.writing).await;
-        let exit = timeout(EXIT_PATIENCE, self.child.wait()).await;
-        let code = exit.ok().and_then(Result::ok).and_then(|exit| exit.code());
-        let ConnectionEnd::Lost(reason) = end else {
-            return end;
-        };
-        if code.is_none() {
-            return ConnectionEnd::Lost(reason);
-        }
-        let complaint = timeout(EXIT_PATIENCE, self.complaint)
-            .await
-            .ok()
-            .and_then(Result::ok)
-            .unwrap_or_default();
-        let complaint = complaint.replace("--claude-bin", "?claude=PATH in the URL of the worker");
-        match code {
-            Some(PROGRAM_MISSING) => {
-                let program = &worker.program;
-                let why = "is not installed there, or not on the PATH of its shell";
-                ConnectionEnd::Refused(format!(
-                    "{program} {why}: install it, or name it with ?program=PATH"
-                ))
+/// A port that is rarely in use, from any number.
+pub(super) fn port_of(number: u64) -> u16 {
+    const FIRST: u16 = 20_000;
+    const COUNT: u64 = 12_000;
+    // Numbers that follow each other get ports that are far apart.
+    let number = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16;
+    FIRST + u16::try_from(number % COUNT).unwrap_or_default()
+}
+
+/// A running `ssh`, ended on drop.
+struct SshSession {
+    child: Child,
+    /// What it prints to its stderr.
+    complaint: Option<JoinHandle<String>>,
+}
+
+impl SshSession {
+    async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.child.stdin {
+            Some(stdin) => {
+                stdin.write_all(bytes).await?;
+                stdin.flush().await
             }
+            None => Ok(()),
+        }
+    }
+
+    fn close_stdin(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    /// Waits for its end. Returns the exit code.
+    async fn wait(&mut self) -> Option<i32> {
+        self.child.wait().await.code
+    }
+
+    /// Why it ended.
+    async fn explain(mut self, worker: &SshWorker, code: Option<i32>) -> ConnectionEnd {
+        let complaint = match self.complaint.take() {
+            Some(reading) => timeout(EXIT_PATIENCE, reading).await.ok(),
+            None => None,
+        };
+        let complaint = complaint.and_then(Result::ok).unwrap_or_default();
+        let complaint = complaint.replace("--claude-bin", "?claude=PATH in the URL of the worker");
+        let program = &worker.program;
+        match code {
+            Some(PROGRAM_MISSING) => ConnectionEnd::Refused(format!(
+                "{program} is not installed there, or not on the PATH of its shell: `ingestdeck worker install {worker}` \
+                 installs it, and ?program=PATH names it"
+            )),
+            Some(UNKNOWN_ARGUMENTS) => ConnectionEnd::Refused(format!(
+                "{program} is another version there: `ingestdeck worker install {worker}` installs the same version there"
+            )),
+            Some(SSH_FAILED) if complaint.contains(NO_FORWARDING) => ConnectionEnd::Lost(format!(
+                "{NO_FORWARDING}: its sshd must permit it (AllowTcpForwarding), and an earlier session may hold the port for some minutes"
+            )),
             Some(SSH_FAILED) if !complaint.is_empty() => {
                 ConnectionEnd::Lost(format!("cannot connect: {complaint}"))
             }
-            _ if !has_joined && !complaint.is_empty() => {
+            Some(0) => ConnectionEnd::Left("it ended".to_owned()),
+            _ if !complaint.is_empty() => {
                 ConnectionEnd::Lost(format!("it did not start: {complaint}"))
             }
-            _ => ConnectionEnd::Lost(reason),
+            _ => ConnectionEnd::Lost("its session ended".to_owned()),
         }
     }
 }
 
 /// The error that ingestdeck prints to `stderr`, else the last line that is not empty.
-async fn complaint(stderr: impl tokio::io::AsyncRead + Unpin) -> String {
+pub(super) async fn complaint(stderr: impl AsyncRead + Unpin) -> String {
     const MOST_CHARS: usize = 300;
-    let mut lines = BufReader::new(stderr).lines();
+    let codec = AnyDelimiterCodec::new_with_max_length(b"\n".into(), vec![], MAX_LINE_BYTES);
+    let mut lines = FramedRead::new(stderr, codec);
     let (mut last, mut error) = (String::new(), None::<String>);
-    while let Ok(Some(line)) = lines.next_line().await {
-        let line: String = line
+    while let Some(line) = lines.next().await {
+        let line = match line {
+            Ok(line) => line,
+            Err(AnyDelimiterCodecError::MaxChunkLengthExceeded) => continue,
+            Err(AnyDelimiterCodecError::Io(_)) => break,
+        };
+        let line: String = String::from_utf8_lossy(&line)
             .trim()
             .chars()
             .filter(|c| !c.is_control())
@@ -389,7 +555,8 @@ async fn complaint(stderr: impl tokio::io::AsyncRead + Unpin) -> String {
             error.push_str("; ");
             error.push_str(help);
         }
-        if !line.is_empty() {
+        // What a worker reports while it works is no complaint.
+        if !line.is_empty() && !line.starts_with("ingestdeck: ") {
             last = line;
         }
     }
@@ -398,26 +565,43 @@ async fn complaint(stderr: impl tokio::io::AsyncRead + Unpin) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
     fn worker_address_has_user_port_and_slots() {
         let worker: SshWorker = "ssh://ann@build-2:2222?slots=4".parse().unwrap();
         assert_eq!(worker.to_string(), "ssh://ann@build-2:2222");
-        let arguments = worker.arguments().join(" ");
+        let joined = |worker: &SshWorker| {
+            let forwarded = ForwardedPort {
+                remote: 20_001,
+                local: 4222,
+            };
+            let command = worker.program_command("--describe");
+            worker
+                .arguments(Some(&forwarded), command)
+                .join(OsStr::new(" "))
+                .into_string()
+                .unwrap()
+        };
+        let arguments = joined(&worker);
         assert!(
-            arguments.ends_with("-p 2222 -l ann -- build-2 ingestdeck worker --stdio --slots 4"),
+            arguments.contains(
+                " -R 127.0.0.1:20001:127.0.0.1:4222 -p 2222 -l ann -- build-2 sh -c 'PATH="
+            ) && arguments.ends_with("; exec ingestdeck worker --describe --slots 4'"),
             "{arguments}"
         );
         let plain: SshWorker =
             "ssh://[fe80::1]/?program=/opt/bin/ingestdeck&claude=~/.local/bin/claude"
                 .parse()
                 .unwrap();
-        let arguments = plain.arguments().join(" ");
+        let arguments = joined(&plain);
         assert!(
-            arguments.ends_with(
-                "-- fe80::1 /opt/bin/ingestdeck worker --stdio --claude-bin ~/.local/bin/claude"
-            ),
+            arguments.contains(" -- fe80::1 sh -c 'PATH=")
+                && arguments.ends_with(
+                    "; exec /opt/bin/ingestdeck worker --describe --claude-bin ~/.local/bin/claude'"
+                ),
             "{arguments}"
         );
     }

@@ -176,10 +176,6 @@ impl WorkerBackend for ScriptedAttempts {
         Vec::new()
     }
 
-    fn receive_piece(&self, _: String, _: u64, _: &str, _: bool) {}
-
-    fn mark_missing(&self, _: String, _: String) {}
-
     fn set_limits(&self, _: ShippedLimits) {}
 
     fn run(
@@ -317,7 +313,6 @@ async fn keep_serving(
             outgoing,
             patience: network.faults.patience.0,
             is_online: None,
-            reading: None,
             returns: true,
         };
         if connections.send(connection).is_err() {
@@ -330,7 +325,7 @@ async fn keep_serving(
         };
         let backend = Arc::clone(&backend);
         let end = serve_with(
-            move |_, _| io::Result::Ok(backend),
+            move |_| io::Result::Ok(backend),
             (join(), WorkerSlots::new(2)),
             link,
             leave.clone(),
@@ -393,7 +388,6 @@ impl EngineSide {
             meter: Arc::new(RunMeter::new(schedule)),
             account: "this machine".to_owned(),
             terms,
-            prior: Mutex::default(),
         });
         Self {
             host,

@@ -191,7 +191,7 @@ fn units_of_a_killed_worker_run_elsewhere() {
 }
 
 /// A project of which two units end soon, and two take a while.
-fn project_with_slow_units(wait_ms: u32) -> TestDir {
+pub(super) fn project_with_slow_units(wait_ms: u32) -> TestDir {
     let place = project();
     let script = fs::read_to_string(place.path("script.toml")).unwrap();
     let (quick, slow) = script
@@ -217,12 +217,12 @@ fn agents(place: &TestDir) -> usize {
 }
 
 /// Kills the engine while two units run, and resumes its run once `is_time`. Returns both tapes and the result.
-fn resume_after_a_kill(
+pub(super) fn resume_after_a_kill(
     place: &TestDir,
-    server: &NatsTestServer,
+    run: impl Fn(&[&str]) -> Command,
     is_time: impl Fn() -> bool,
 ) -> ([String; 2], CommandOutput) {
-    let mut running = place.start(run(place, &server.url(), &[]));
+    let mut running = place.start(run(&[]));
     for unit in ["docs-crates", "docs-growers"] {
         let ended = ended_attempt(place, unit);
         assert_eq!(ended["note"]["verdict"]["outcome"], "succeeded", "{ended}");
@@ -247,7 +247,7 @@ fn resume_after_a_kill(
     }
     let killed_run = killed.parent().unwrap().file_name().unwrap();
     let killed_run = killed_run.to_str().unwrap().to_owned();
-    let resumed = place.ran(run(place, &server.url(), &["--resume-run", &killed_run]));
+    let resumed = place.ran(run(&["--resume-run", &killed_run]));
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
     let mut tapes: Vec<PathBuf> = runs
@@ -272,7 +272,7 @@ fn sessions(lines: &str, units: &[&str]) -> BTreeSet<String> {
 }
 
 /// What the agents of a killed engine do is complete, paid once, and saved once.
-fn assert_collected(place: &TestDir, tapes: &[String; 2], resumed: &CommandOutput) {
+pub(super) fn assert_collected(place: &TestDir, tapes: &[String; 2], resumed: &CommandOutput) {
     let (events, pages) = local_result();
     let slow = ["docs-juice", "docs-payments"];
     let mut collected = last_attempts(resumed);
@@ -305,7 +305,8 @@ fn results_wait_for_the_run_that_resumes() {
     let claude = claude_of(&place, "ann", "script.toml");
     let server = NatsTestServer::start(&place, "");
     let waiting = worker(&place, &server.url(), &claude, &["--slots", "2"]);
-    let (tapes, resumed) = resume_after_a_kill(&place, &server, || agents(&place) == 0);
+    let run = |more: &[&str]| run(&place, &server.url(), more);
+    let (tapes, resumed) = resume_after_a_kill(&place, run, || agents(&place) == 0);
     assert_collected(&place, &tapes, &resumed);
     waiting.signal(Signal::SIGTERM);
     assert_eq!(waiting.end().code, Some(0));
@@ -318,7 +319,8 @@ fn running_agents_go_over_to_the_run_that_resumes() {
     let claude = claude_of(&place, "ann", "script.toml");
     let server = NatsTestServer::start(&place, "");
     let _waiting = worker(&place, &server.url(), &claude, &["--slots", "2"]);
-    let (tapes, resumed) = resume_after_a_kill(&place, &server, || true);
+    let run = |more: &[&str]| run(&place, &server.url(), more);
+    let (tapes, resumed) = resume_after_a_kill(&place, run, || true);
     assert_collected(&place, &tapes, &resumed);
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::test_project::{LIMIT, TestProject, asked_by, good_turns};
 use crate::support::{
+    LOCAL_SSH,
     api::{ApiTurn, FakeApi},
     program,
 };
@@ -28,16 +29,14 @@ fn script(deck: &TestProject, name: &str, body: &str) -> PathBuf {
 
 /// The first account has spent its window for an hour: its unit moves to the other worker, and the run ends alone.
 #[test]
-#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE and INGESTDECK_TEST_NATS"]
 fn spent_account_leaves_its_units_to_the_other() {
     let deck = TestProject::new(ONLY.map(|(unit, file)| asked_by(unit, good_turns(unit, file))))
         .subscribed();
     let spent = FakeApi::start(ONLY.map(|(unit, _)| asked_by(unit, [ApiTurn::usage_limit(3_600)])));
-    script(
-        &deck,
-        "ssh",
-        "while [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"$*\"",
-    );
+    script(&deck, "ssh", LOCAL_SSH);
+    let server = std::env::var("INGESTDECK_TEST_NATS").expect("the path of a nats-server");
+    script(&deck, "nats-server", &format!("exec '{server}' \"$@\""));
     let exe = program();
     let one = format!(
         "export ANTHROPIC_BASE_URL='{}'\nexec '{exe}' \"$@\" --account spent",

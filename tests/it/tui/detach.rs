@@ -2,10 +2,8 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
-    path::PathBuf,
-    process::{Command, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
 
@@ -16,7 +14,10 @@ use nix::{
 use serde_json::{Value, json};
 
 use super::pty_session::PtySession;
-use crate::commands::test_dir::{DEADLINE, TestDir, tape};
+use crate::{
+    commands::test_dir::{DEADLINE, TestDir, tape},
+    support::sshd::SshServer,
+};
 
 const PAGE: &str = r##"[[part]]
 steps = [
@@ -239,106 +240,35 @@ fn killed_screens_at_any_moment_lose_nothing() {
     assert_eq!(run.end()["succeeded"], 1);
 }
 
-/// A server on a loopback port for this user alone, with keys made for the test.
-struct SshServer {
-    process: std::process::Child,
-    /// The directory of the keys.
-    keys: PathBuf,
-    port: u16,
+/// A screen at the other end of a connection.
+fn attach_over_ssh(server: &SshServer, run: &BackgroundRun) -> PtySession {
+    let (project, runtime) = (run.place.path(""), run.place.sockets());
+    let remote = format!(
+        "env XDG_RUNTIME_DIR='{}' INGESTDECK_UI_ON_DISCONNECT=continue '{}' attach --project-dir '{}'",
+        runtime.parent().unwrap().display(),
+        crate::support::program(),
+        project.display(),
+    );
+    let (port, address) = (server.port.to_string(), server.address());
+    let mut args = vec!["-tt".to_owned(), "-p".to_owned(), port];
+    args.extend(server.options());
+    args.extend([address, remote]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    PtySession::run("/usr/bin/ssh", &args, &[])
 }
-
-impl SshServer {
-    fn start(place: &TestDir) -> Self {
-        let keys = place.path("../ssh");
-        std::fs::create_dir(&keys).unwrap();
-        for name in ["host", "user"] {
-            let mut keygen = Command::new("ssh-keygen");
-            keygen
-                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-                .arg(keys.join(name));
-            assert!(keygen.status().unwrap().success());
-        }
-        // The port is free once the listener is dropped.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let keys_path = keys.display();
-        let config = format!(
-            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {keys_path}/host\nAuthorizedKeysFile {keys_path}/user.pub\nStrictModes no\n\
-             UsePAM no\nPidFile none\nPermitRootLogin yes\nPasswordAuthentication no\n"
-        );
-        std::fs::write(keys.join("config"), config).unwrap();
-        let mut sshd = Command::new(SSHD);
-        sshd.args(["-D", "-e", "-f"])
-            .arg(keys.join("config"))
-            .stderr(Stdio::null());
-        let server = Self {
-            process: sshd.spawn().unwrap(),
-            keys,
-            port,
-        };
-        let deadline = Instant::now() + DEADLINE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < deadline, "sshd does not listen");
-            crate::support::pause_before_check();
-        }
-        server
-    }
-
-    /// A screen at the other end of a connection.
-    fn attach(&self, run: &BackgroundRun) -> PtySession {
-        let user = nix::unistd::User::from_uid(nix::unistd::Uid::current())
-            .unwrap()
-            .unwrap()
-            .name;
-        let (project, runtime) = (run.place.path(""), run.place.sockets());
-        let remote = format!(
-            "env XDG_RUNTIME_DIR='{}' INGESTDECK_UI_ON_DISCONNECT=continue '{}' attach --project-dir '{}'",
-            runtime.parent().unwrap().display(),
-            crate::support::program(),
-            project.display(),
-        );
-        let (port, key) = (
-            self.port.to_string(),
-            self.keys.join("user").display().to_string(),
-        );
-        let options = [
-            "StrictHostKeyChecking=no",
-            "UserKnownHostsFile=/dev/null",
-            "LogLevel=ERROR",
-            "BatchMode=yes",
-        ];
-        let mut args = vec!["-tt", "-p", &port, "-i", &key];
-        args.extend(options.iter().flat_map(|option| ["-o", *option]));
-        let address = format!("{user}@127.0.0.1");
-        args.extend([address.as_str(), remote.as_str()]);
-        PtySession::run("/usr/bin/ssh", &args, &[])
-    }
-}
-
-impl Drop for SshServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-const SSHD: &str = "/usr/sbin/sshd";
 
 #[test]
 #[ignore = "needs sshd"]
 fn dropped_ssh_connections_do_not_affect_the_run() {
     let run = BackgroundRun::held();
-    let server = SshServer::start(&run.place);
+    let server = SshServer::start(&run.place.path("../ssh"));
     for _ in 0..5 {
-        let screen = server.attach(&run);
+        let screen = attach_over_ssh(&server, &run);
         screen.shows("read_raw_file waits for you");
         screen.signal(Signal::SIGKILL);
     }
     assert_eq!(run.ctl(&["approvals"])[0]["tool"], "read_raw_file");
-    let mut screen = server.attach(&run);
+    let mut screen = attach_over_ssh(&server, &run);
     screen.shows("read_raw_file waits for you");
     screen.press("s");
     screen.shows("record_verification_ledger waits for you");

@@ -52,6 +52,7 @@ impl Schedule {
             | RunCommand::UndoReview { .. }
             | RunCommand::FinishReview { .. }
             | RunCommand::DrainWorker { .. }
+            | RunCommand::AddWorker { .. }
             | RunCommand::UndrainWorker { .. }
             | RunCommand::StopWorker { .. } => {}
         }

@@ -28,7 +28,8 @@ use crate::worker::{
     connection::{ConnectionEnd, PROGRAM_VERSION, WorkerConnection},
     host::WorkerHost,
     names::plain_name,
-    prior_attempts::{self, AdoptedAttempt, LeaseRecord, PriorTape},
+    own_server::OwnServer,
+    prior_attempts::{self, AdoptedAttempt, LeaseRecord, SharedPrior},
     protocol::{
         AttemptLease, AttemptShipment, Delivery, EngineMessage, EnginePart, PROTOCOL_VERSION,
         WorkerMessage,
@@ -53,6 +54,8 @@ const WORKER_PATIENCE: Duration = Duration::from_secs(60);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the attempts of an earlier run may be looked for, before they run again.
 const ADOPTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the server of the run may take to start.
+const START_PATIENCE: Duration = Duration::from_secs(15);
 /// How often the state of the connection is looked at.
 const CONNECTION_CHECK: Duration = Duration::from_secs(1);
 /// How long the last messages to the workers may take.
@@ -63,21 +66,31 @@ const QUEUE_CAPACITY: usize = 256;
 const FETCH_MESSAGES: usize = 100;
 
 impl NatsServer {
-    /// Announces the run of `host` and serves every worker that joins, while the run lasts.
-    pub(in crate::worker) async fn keep_listening(self, host: Arc<WorkerHost>) {
+    /// Announces the run of `host` and serves every worker that joins, while the run lasts. `own` is the server of the run,
+    /// if it is this one.
+    pub(in crate::worker) async fn keep_listening(
+        self,
+        host: Arc<WorkerHost>,
+        mut prior: Option<SharedPrior>,
+        own: Option<Arc<OwnServer>>,
+    ) {
         let (mut known, began) = (None, Instant::now());
         let (client, streams) = loop {
             let problem = match self.open_pool().await {
                 Ok(opened) => break opened,
                 Err(problem) => problem.to_line(),
             };
-            if known.as_ref() != Some(&problem) {
+            // The server of the run may be about to start.
+            let is_late = own.is_none() || began.elapsed() >= START_PATIENCE;
+            if is_late && known.as_ref() != Some(&problem) {
                 host.pool.warn(Severity::Warning, problem.clone());
                 known = Some(problem);
             }
             // Without a server, the units of the earlier run begin again on this machine.
-            if began.elapsed() >= ADOPTION_TIMEOUT && !host.pool.is_remote_only() {
-                drop(host.prior.lock().take());
+            if began.elapsed() >= ADOPTION_TIMEOUT
+                && !host.pool.is_remote_only()
+                && prior.take().is_some()
+            {
                 host.pool.end_adoption();
             }
             tokio::select! {
@@ -85,8 +98,22 @@ impl NatsServer {
                 () = host.pool.ended() => return,
             }
         };
-        let listener = EngineListener::new(client, streams, self, host);
-        listener.listen().await;
+        let listener = EngineListener::new(client, streams, (self, own), host);
+        listener.listen(prior).await;
+    }
+
+    /// True if attempts of a run may still run, or their results wait. Also if that cannot be known.
+    pub(in crate::worker) async fn has_leases(&self) -> bool {
+        let Ok((_, streams)) = self.open_pool().await else {
+            return true;
+        };
+        let looking = async {
+            match streams.leases.keys().await {
+                Ok(mut keys) => keys.next().await.is_some(),
+                Err(_) => true,
+            }
+        };
+        timeout(REQUEST_TIMEOUT, looking).await.unwrap_or(true)
     }
 
     async fn open_pool(&self) -> Result<(Client, PoolStreams), Problem> {
@@ -111,6 +138,8 @@ struct EngineListener {
     client: Client,
     streams: Arc<PoolStreams>,
     server: NatsServer,
+    /// The server of the run, if it is this one.
+    own: Option<Arc<OwnServer>>,
     host: Arc<WorkerHost>,
     /// Where the messages of workers go.
     links: HashMap<LinkId, ConnectedWorker>,
@@ -138,7 +167,7 @@ impl EngineListener {
     fn new(
         client: Client,
         streams: PoolStreams,
-        server: NatsServer,
+        (server, own): (NatsServer, Option<Arc<OwnServer>>),
         host: Arc<WorkerHost>,
     ) -> Self {
         let (links, over, refusals, served, runs, readers, stored_files) = Default::default();
@@ -146,6 +175,7 @@ impl EngineListener {
             client,
             streams: Arc::new(streams),
             server,
+            own,
             host,
             links,
             over,
@@ -159,7 +189,7 @@ impl EngineListener {
         }
     }
 
-    async fn listen(mut self) {
+    async fn listen(mut self, prior: Option<SharedPrior>) {
         let run = self.host.terms.run;
         let hellos = self.client.subscribe(self.streams.names.hellos()).await;
         let Ok(mut hellos) = hellos else {
@@ -168,23 +198,25 @@ impl EngineListener {
                 Severity::Error,
                 format!("{address} does not let this run listen to workers"),
             );
-            self.host.pool.end_adoption();
-            return self.host.pool.remove_transport();
+            if prior.is_some() {
+                self.host.pool.end_adoption();
+            }
+            return self.give_up();
         };
         self.read_run(run);
-        let prior = self.host.prior.lock().take();
-        if let Some(prior) = prior
-            && let Err(problem) = self.adopt(prior).await
-        {
-            let text = format!("attempts of the earlier run cannot be continued: {problem}");
-            self.host.pool.warn(Severity::Warning, text);
+        if let Some(prior) = prior {
+            if let Err(problem) = self.adopt(prior).await {
+                let text = format!("attempts of the earlier run cannot be continued: {problem}");
+                self.host.pool.warn(Severity::Warning, text);
+            }
+            self.host.pool.end_adoption();
         }
-        self.host.pool.end_adoption();
         let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
         announce.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut check = tokio::time::interval(CONNECTION_CHECK);
         check.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (remind_at, mut is_reminded) = (Instant::now() + JOIN_PATIENCE, false);
+        // Over SSH, each session reports what it lacks.
+        let (remind_at, mut is_reminded) = (Instant::now() + JOIN_PATIENCE, self.own.is_some());
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(remind_at), if !is_reminded => {
@@ -203,7 +235,7 @@ impl EngineListener {
                 hello = hellos.next() => match hello {
                     Some(hello) => self.hear(&hello.subject, &hello.payload),
                     // The client was closed for good.
-                    None => return self.host.pool.remove_transport(),
+                    None => return self.give_up(),
                 },
                 Some(piece) = self.pieces.1.recv() => self.receive(piece).await,
                 () = self.host.pool.ended() => break,
@@ -221,6 +253,14 @@ impl EngineListener {
         }
         // A client buffers.
         let _ = timeout(LAST_MESSAGES, self.client.flush()).await;
+    }
+
+    /// No worker can join at the server any longer.
+    fn give_up(&self) {
+        // Each session over SSH counts for itself.
+        if self.own.is_none() {
+            self.host.pool.remove_transport();
+        }
     }
 
     async fn announce(&self, own: &RunId) {
@@ -325,13 +365,15 @@ impl EngineListener {
         let (outgoing, to_worker) = mpsc::channel(QUEUE_CAPACITY);
         let (pieces, arriving) = mpsc::channel(QUEUE_CAPACITY);
         let connection = WorkerConnection {
-            name: None,
+            name: self
+                .own
+                .as_ref()
+                .and_then(|own| own.machine_of(&link.worker)),
             incoming,
             outgoing: outgoing.clone(),
             patience: WORKER_PATIENCE,
             is_online: Some(self.is_online.subscribe()),
-            reading: None,
-            returns: false,
+            returns: self.own.is_some(),
         };
         let publisher = WorkerPublisher {
             streams: Arc::clone(&self.streams),
@@ -365,16 +407,17 @@ impl EngineListener {
     }
 
     /// Continues the attempts of an earlier run that still run on workers, or whose results wait on the server.
-    async fn adopt(&mut self, prior: PriorTape) -> Result<(), Problem> {
-        let run = prior.run.to_string();
+    async fn adopt(&mut self, prior: SharedPrior) -> Result<(), Problem> {
+        let run = prior.lock().run.to_string();
         let reading = timeout(ADOPTION_TIMEOUT, self.streams.lease_records(&run)).await;
         let records = reading.map_err(|_| Problem::new("the NATS server does not answer"))??;
         if records.is_empty() {
             return Ok(());
         }
-        let file = prior.file;
-        let reading =
-            caught_panics::spawn_blocking_caught(move || prior_attempts::unfinished(file, records));
+        let units = prior.lock().units.clone();
+        let reading = caught_panics::spawn_blocking_caught(move || {
+            prior_attempts::unfinished(&prior.lock().file, records)
+        });
         let unfinished = reading
             .await
             .map_err(|error| Problem::new(error.to_string()))?;
@@ -389,13 +432,13 @@ impl EngineListener {
             };
             let attempts = links.entry(link).or_default();
             // A connection without attempts ends, and so do its agents.
-            if prior.units.contains(&record.lease.unit) {
+            if units.contains(&record.lease.unit) {
                 attempts.push((record, adopted));
             }
         }
         let count: usize = links.values().map(Vec::len).sum();
         for (link, attempts) in links {
-            self.adopt_link(link, attempts).await;
+            self.adopt_link(&run, link, attempts).await;
         }
         if count > 0 {
             let text = format!(
@@ -408,15 +451,27 @@ impl EngineListener {
         Ok(())
     }
 
-    async fn adopt_link(&mut self, link: LinkId, attempts: Vec<(LeaseRecord, AdoptedAttempt)>) {
-        let (host, name) = (Arc::clone(&self.host), plain_name(&link.worker));
+    async fn adopt_link(
+        &mut self,
+        prior: &str,
+        link: LinkId,
+        attempts: Vec<(LeaseRecord, AdoptedAttempt)>,
+    ) {
+        let own = self.own.as_ref();
+        let name = own.and_then(|own| own.machine_of(&link.worker));
+        let name = plain_name(name.as_ref().unwrap_or(&link.worker));
+        let host = Arc::clone(&self.host);
         let (named, is_named) = oneshot::channel::<String>();
-        let outgoing = self.connect(link, Inlet::resumed(), move |connection| async move {
-            match is_named.await {
-                Ok(name) => host.serve_joined(&name, connection).await,
-                Err(_) => ConnectionEnd::Left("it has no attempts".to_owned()),
-            }
-        });
+        let outgoing = self.connect(
+            link.clone(),
+            Inlet::resumed(),
+            move |connection| async move {
+                match is_named.await {
+                    Ok(name) => host.serve_joined(&name, connection).await,
+                    Err(_) => ConnectionEnd::Left("it has no attempts".to_owned()),
+                }
+            },
+        );
         let own = self.host.terms.run.to_string();
         let mut leases: Vec<(AttemptLease, AdoptedAttempt)> = Vec::with_capacity(attempts.len());
         for (record, adopted) in attempts {
@@ -427,6 +482,9 @@ impl EngineListener {
                 ..record
             };
             self.streams.keep_lease(&own, &record).await;
+            if prior != link.run {
+                self.streams.drop_lease(prior, &link, &record.lease).await;
+            }
             leases.push((record.lease, adopted));
         }
         let name = self.host.pool.add_adopted(&name, leases, &outgoing);
@@ -573,6 +631,11 @@ impl WorkerPublisher {
                 }
                 EngineMessage::Over { lease } => {
                     self.streams.drop_lease(&own, &self.link, &lease).await;
+                    if self.link.run != own {
+                        // The run that granted it has nothing left to continue there.
+                        let first = &self.link.run;
+                        self.streams.drop_lease(first, &self.link, &lease).await;
+                    }
                     down.store(&bytes).await;
                 }
                 _ => down.store(&bytes).await,

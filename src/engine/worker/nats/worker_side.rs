@@ -13,8 +13,7 @@ use async_nats::{
     Client, SubscribeError,
     jetstream::{self, consumer::PullConsumer},
 };
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, watch},
@@ -30,8 +29,9 @@ use super::{
 };
 use crate::worker::{
     connection::PROGRAM_VERSION,
-    protocol::{CHUNK_BYTES, Delivery, EngineMessage, PROTOCOL_VERSION, WorkerLoad, WorkerMessage},
+    protocol::{Delivery, EngineMessage, PROTOCOL_VERSION, WorkerLoad, WorkerMessage},
     service::{self, EngineLink, LeaveRequest, ServiceEnd, WorkerSetup, WorkerSlots},
+    shipped_attempts::ShippedFiles,
 };
 use ingestdeck_core::{diagnostic::Problem, tape::RunId};
 
@@ -62,7 +62,12 @@ pub struct PoolMember {
     pub pool: SubjectName,
     /// How long its agents work without their engine.
     pub grace: Duration,
+    /// The session that started it, if it ends with one.
+    pub session: Option<WorkerSession>,
 }
+
+/// The session of `ssh` that started a worker. True once it has ended: the worker then ends, unless it serves a run.
+pub type WorkerSession = watch::Receiver<bool>;
 
 /// Joins the runs that are announced, until `leave` asks to end.
 ///
@@ -124,11 +129,14 @@ pub async fn serve_runs(
     let mut over: HashSet<RunId> = HashSet::new();
     let (mut has_refused, mut is_leaving) = (false, false);
     let mut leaving = leave.clone();
+    let mut session = member.session.clone();
     loop {
-        if is_leaving && served.is_empty() {
+        let has_ended = session.as_ref().is_some_and(|session| *session.borrow());
+        if (is_leaving || has_ended) && served.is_empty() {
             return Ok(());
         }
         tokio::select! {
+            () = session_end(&mut session), if !has_ended => {}
             message = announcements.next() => {
                 let Some(message) = message else {
                     return Err(Problem::new("the connection to the NATS server was closed"));
@@ -143,6 +151,10 @@ pub async fn serve_runs(
                 } else if !joins || is_leaving || over.contains(&run) {
                     continue;
                 } else if protocol != PROTOCOL_VERSION || program != PROGRAM_VERSION {
+                    if session.is_some() {
+                        let text = format!("it is ingestdeck {PROGRAM_VERSION}, and the run needs {program}");
+                        return Err(Problem::new(text).with_help("install the same version there"));
+                    }
                     if !std::mem::replace(&mut has_refused, true) {
                         tell(&format!(
                             "a run of ingestdeck {program} is not served, because this is {PROGRAM_VERSION}"
@@ -158,12 +170,12 @@ pub async fn serve_runs(
                     };
                     let (messages, incoming) = mpsc::channel(QUEUE_CAPACITY);
                     server.links.lock().insert(link.clone(), messages.clone());
-                    active.insert(run, messages.clone());
+                    active.insert(run, messages);
                     member.setup.slots.runs.fetch_add(1, Ordering::Relaxed);
                     let serving = server.clone().serve(
                         (member.setup.clone(), member.grace),
                         link,
-                        (messages, incoming),
+                        incoming,
                         leave.clone(),
                     );
                     served.spawn(async move { (run, serving.await) });
@@ -190,7 +202,10 @@ pub async fn serve_runs(
                     ServiceEnd::Failed(reason) => return Err(Problem::new(reason.clone())),
                 }
                 // A run that is over is not announced any longer.
-                if matches!(end, ServiceEnd::Refused(_)) {
+                if let ServiceEnd::Refused(reason) = end {
+                    if session.is_some() {
+                        return Err(Problem::new(reason));
+                    }
                     over.insert(run);
                 }
             }
@@ -201,6 +216,15 @@ pub async fn serve_runs(
                 member.setup.slots.offered.store(0, Ordering::Relaxed);
             }
         }
+    }
+}
+
+/// Waits for the end of the session that started the worker.
+async fn session_end(session: &mut Option<WorkerSession>) {
+    match session {
+        // Without a sender, it has ended.
+        Some(session) => drop(session.wait_for(|has_ended| *has_ended).await),
+        None => std::future::pending().await,
     }
 }
 
@@ -236,25 +260,18 @@ impl WorkerServer {
         self,
         (setup, patience): (WorkerSetup, Duration),
         link: LinkId,
-        (messages, incoming): (
-            mpsc::Sender<Delivery<EngineMessage>>,
-            mpsc::Receiver<Delivery<EngineMessage>>,
-        ),
+        incoming: mpsc::Receiver<Delivery<EngineMessage>>,
         leave: watch::Receiver<LeaveRequest>,
     ) -> ServiceEnd {
         let (outgoing, to_engine) = mpsc::unbounded_channel();
         let mut aborting = leave.clone();
-        let mut storing = tokio::spawn(self.clone().store_messages(
-            link.clone(),
-            to_engine,
-            messages,
-        ));
+        let mut storing = tokio::spawn(self.clone().store_messages(link.clone(), to_engine));
         let connection = EngineLink {
             incoming,
             outgoing,
             patience,
         };
-        let end = service::serve(setup, connection, leave).await;
+        let end = service::serve(setup, Arc::new(self.clone()), connection, leave).await;
         self.links.lock().remove(&link);
         // The queue is closed, so this ends after the last message.
         if *aborting.borrow() == LeaveRequest::Finish {
@@ -275,7 +292,6 @@ impl WorkerServer {
         self,
         link: LinkId,
         mut messages: mpsc::UnboundedReceiver<WorkerMessage>,
-        to_service: mpsc::Sender<Delivery<EngineMessage>>,
     ) {
         let mut up = Outlet::new(self.jetstream.clone(), self.names.up(&link));
         // Heartbeats do not wait for a server that stores nothing.
@@ -286,7 +302,6 @@ impl WorkerServer {
             }
         });
         let hello = self.names.hello(&link);
-        let mut fetching = JoinSet::new();
         while let Some(message) = messages.recv().await {
             match &message {
                 WorkerMessage::Heartbeat(load) => {
@@ -294,13 +309,6 @@ impl WorkerServer {
                     let load = serde_json::to_vec(&Hello { load, since }).unwrap_or_default();
                     // The next heartbeat follows soon.
                     let _ = self.client.publish(hello.clone(), load.into()).await;
-                }
-                // The server has the files.
-                WorkerMessage::WantFiles { digests } => {
-                    fetching.spawn(
-                        self.clone()
-                            .fetch_files(digests.clone(), to_service.clone()),
-                    );
                 }
                 _ => {
                     if let Ok(bytes) = serde_json::to_vec(&message) {
@@ -315,57 +323,22 @@ impl WorkerServer {
             tracing::error!(%error, "the messages to an engine are not stored");
         }
     }
+}
 
-    async fn fetch_files(
-        self,
-        digests: Vec<String>,
-        to_service: mpsc::Sender<Delivery<EngineMessage>>,
-    ) {
-        for digest in digests {
+impl ShippedFiles for WorkerServer {
+    fn read<'a>(&'a self, digest: &'a str) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        Box::pin(async move {
             let mut read = Err(String::new());
             for _ in 0..FILE_TRIES {
-                let reading = pool_streams::read_file(&self.jetstream, &self.names, &digest);
-                read = reading.await;
+                read = pool_streams::read_file(&self.jetstream, &self.names, digest).await;
                 if read.is_ok() {
                     break;
                 }
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
-            let sent = match read {
-                Ok(content) => send_pieces(&digest, &content, &to_service).await,
-                Err(reason) => {
-                    let missing = EngineMessage::FileMissing { digest, reason };
-                    to_service.send(missing.into()).await.map_err(drop)
-                }
-            };
-            if sent.is_err() {
-                return;
-            }
-        }
+            read
+        })
     }
-}
-
-/// Passes the content of a file on; fails if the connection is over.
-async fn send_pieces(
-    digest: &str,
-    content: &[u8],
-    to_service: &mpsc::Sender<Delivery<EngineMessage>>,
-) -> Result<(), ()> {
-    let pieces = content.len().div_ceil(CHUNK_BYTES).max(1);
-    for piece in 0..pieces {
-        let start = piece * CHUNK_BYTES;
-        let bytes = content
-            .get(start..content.len().min(start + CHUNK_BYTES))
-            .unwrap_or_default();
-        let message = EngineMessage::FilePiece {
-            digest: digest.to_owned(),
-            offset: start as u64,
-            data: BASE64_STANDARD.encode(bytes),
-            is_last: piece + 1 == pieces,
-        };
-        to_service.send(message.into()).await.map_err(drop)?;
-    }
-    Ok(())
 }
 
 /// A consumer of this worker, once an engine has created it.

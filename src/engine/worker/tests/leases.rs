@@ -36,7 +36,7 @@ fn late_repetition_of_a_start_has_no_effect() {
         };
         let (_stay, leave) = watch::channel(LeaveRequest::Stay);
         let serving = tokio::spawn(serve_with(
-            move |_, _| Ok(backend),
+            move |_| Ok(backend),
             (join(), WorkerSlots::new(2)),
             link,
             leave,

@@ -29,7 +29,6 @@ impl FalseWorker {
             outgoing,
             patience: PATIENCE,
             is_online: None,
-            reading: None,
             returns: false,
         };
         let host = Arc::clone(&engine.host);
@@ -291,7 +290,7 @@ fn worker_runs_no_more_attempts_than_it_has_slots() {
         };
         let (_stay, leave) = watch::channel(LeaveRequest::Stay);
         let serving = tokio::spawn(serve_with(
-            move |_, _| Ok(backend),
+            move |_| Ok(backend),
             (join(), WorkerSlots::new(2)),
             link,
             leave,
@@ -451,5 +450,77 @@ fn result_is_confirmed_with_the_end_of_its_attempt() {
         drop(permit);
         assert_eq!(are_confirmed(), [true, true, true]);
         worker.serving.abort();
+    });
+}
+
+/// A part of a worker, as JSON.
+fn forged(part: serde_json::Value) -> WorkerPart {
+    serde_json::from_value(part).unwrap()
+}
+
+/// What a worker sends is checked.
+#[test]
+fn forged_parts_are_refused() {
+    let verdict = serde_json::json!({"outcome": "succeeded", "stop": "natural", "cause": "completed", "reason": "done"});
+    let patch = serde_json::json!({"base": "0123456789012345678901234567890123456789", "path": "p", "paths": ["wiki/global/x.md"]});
+    let entry = |entry: serde_json::Value| serde_json::json!({"entries": {"lines_before": 0, "entries": [entry]}});
+    let foreign = serde_json::json!({"seq": 0, "at": 0, "unit": "unit", "try": 1, "note": {"kind": "run_ended", "outcome": "done"}});
+    let cases = [
+        (
+            serde_json::json!({"ended": {"ended": {"verdict": verdict}, "patch": patch, "warning": null}}),
+            "sent a patch for another base",
+        ),
+        (entry(foreign), "sent a note that an agent cannot cause"),
+        (
+            entry(serde_json::json!({"no": "entry"})),
+            "sent an invalid entry",
+        ),
+        (
+            serde_json::json!({"result_piece": {"file": "patch", "data": "%%%%"}}),
+            "sent a file that is not Base64",
+        ),
+    ];
+    for (part, reason) in cases {
+        let (_place, root, repository) = project();
+        let engine = EngineSide::new(&root, &repository);
+        run_paused(async move {
+            let worker = FalseWorker::join(&engine, None).await;
+            let permit = claim(&engine, "unit").await;
+            for part in [WorkerPart::Taken, forged(part)] {
+                let lease = permit.lease.clone();
+                let message = WorkerMessage::Attempt { lease, part };
+                worker.to_engine.send(message.into()).await.unwrap();
+            }
+            let found = invalid(run(&engine, permit).await);
+            assert!(found.contains(reason), "{found}");
+        });
+    }
+}
+
+/// Parts for another lease change nothing, whatever they state.
+#[test]
+fn parts_of_another_lease_have_no_effect() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    run_paused(async move {
+        let worker = FalseWorker::join(&engine, None).await;
+        let permit = claim(&engine, "unit").await;
+        let verdict = serde_json::json!({"outcome": "succeeded", "stop": "natural", "cause": "completed", "reason": "old"});
+        let part = forged(
+            serde_json::json!({"ended": {"ended": {"verdict": verdict}, "patch": null, "warning": null}}),
+        );
+        let lease = AttemptLease {
+            fence: permit.lease.fence + 98,
+            ..permit.lease.clone()
+        };
+        let message = WorkerMessage::Attempt { lease, part };
+        worker.to_engine.send(message.into()).await.unwrap();
+        worker
+            .to_engine
+            .send(WorkerMessage::Gone.into())
+            .await
+            .unwrap();
+        let ended = run(&engine, permit).await;
+        assert!(matches!(ended, RemoteEnd::Lost(_)), "{ended:?}");
     });
 }
