@@ -68,7 +68,7 @@ pub enum RunCommand {
     Set { limit: RunLimit },
     /// Start a worker over SSH, too.
     AddWorker {
-        /// `ssh://[user@]host[:port]`, with options.
+        /// Its URL, as for `run --worker`: `ssh://[user@]host[:port]`.
         url: String,
     },
     /// Start nothing more on a worker; its running attempts finish.

@@ -124,7 +124,7 @@ impl WorkerTransports {
     /// Starts a worker over SSH, too.
     ///
     /// # Errors
-    /// If the run has no NATS server of its own, and none can be started.
+    /// If the run has not started a NATS server, and none can be started.
     pub(crate) fn add(&self, worker: SshWorker) -> Result<(), Problem> {
         let mut added = self.added.lock();
         self.host.pool.add_transport();

@@ -48,7 +48,7 @@ use ingestdeck_os::{
     user_dirs::UserDirs,
 };
 
-/// The program.
+/// Name of the program of the server.
 const SERVER: &str = "nats-server";
 /// Wait before it is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
@@ -70,7 +70,7 @@ pub struct OwnServer {
     /// Its workers, with the names of their machines.
     members: Mutex<HashMap<SubjectName, String>>,
     users: Mutex<Vec<PoolUser>>,
-    /// Held as long as the server may run.
+    /// Held while the server may run.
     _lock: SessionLock,
 }
 

@@ -418,7 +418,7 @@ impl SshWorker {
         };
         let both = async { tokio::join!(reading, writing) };
         let (output, code) = match has_input {
-            // A slow network takes as long as it takes.
+            // The time depends on the network.
             true => both.await,
             false => timeout(DESCRIPTION_TIMEOUT, both)
                 .await
@@ -499,7 +499,7 @@ impl SshSession {
         self.child.wait().await.code
     }
 
-    /// Why it ended.
+    /// Why the session ended, from its exit code.
     async fn explain(mut self, worker: &SshWorker, code: Option<i32>) -> ConnectionEnd {
         let complaint = match self.complaint.take() {
             Some(reading) => timeout(EXIT_PATIENCE, reading).await.ok(),
@@ -555,7 +555,7 @@ pub(super) async fn complaint(stderr: impl AsyncRead + Unpin) -> String {
             error.push_str("; ");
             error.push_str(help);
         }
-        // What a worker reports while it works is no complaint.
+        // What a worker reports while it works does not explain its end.
         if !line.is_empty() && !line.starts_with("ingestdeck: ") {
             last = line;
         }
