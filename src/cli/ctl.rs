@@ -97,16 +97,24 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
             let timeline = read_run(&runs, &run)?;
             let state = &timeline.view().state;
             let workers = state.workers.present.iter();
-            print_rows(
-                global,
-                workers.map(|(name, worker)| {
-                    let running = running_on(state, name);
-                    (
-                        worker_json(name, worker, &running),
-                        worker_line(name, worker, &running),
-                    )
-                }),
-            )
+            let pool = &state.workers.pool;
+            let others = (!pool.runs.is_empty()).then(|| {
+                let line = pool.to_string();
+                let line = text::printable(&line, output::max_width(MAX_TEXT_WIDTH));
+                (
+                    json!({"type": "pool", "runs": pool.runs}),
+                    line.into_owned(),
+                )
+            });
+            let rows = workers.map(|(name, worker)| {
+                let running = running_on(state, name);
+                let others = pool.slots.get(&**name).copied().unwrap_or_default();
+                (
+                    worker_json(name, worker, others, &running),
+                    worker_line(name, worker, others, &running),
+                )
+            });
+            print_rows(global, rows.chain(others))
         }
         CtlVerb::Events { follow, content } => {
             ctl_events::print_events(&runs, &run, *follow, *content)
@@ -554,19 +562,23 @@ fn running_on<'a>(state: &'a RunState, worker: &str) -> Vec<&'a UnitKey> {
         .collect()
 }
 
-fn worker_json(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> Value {
+fn worker_json(name: &str, worker: &WorkerState, others: u32, running: &[&UnitKey]) -> Value {
     json!({
         "type": "worker", "worker": name, "slots": worker.slots, "account": &*worker.account, "draining": worker.is_draining,
-        "units": running,
+        "units": running, "used_by_other_runs": others,
     })
 }
 
-fn worker_line(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> String {
+fn worker_line(name: &str, worker: &WorkerState, others: u32, running: &[&UnitKey]) -> String {
     let name = text::printable(name, output::max_width(MAX_TEXT_WIDTH));
     let account = text::printable(&worker.account, output::max_width(MAX_TEXT_WIDTH));
     let draining = if worker.is_draining { "draining, " } else { "" };
+    let of_others = match others {
+        0 => String::new(),
+        others => format!(", {others} by other runs"),
+    };
     let mut line = format!(
-        "{name}: {draining}{} of {} in use, account {account}",
+        "{name}: {draining}{} of {} in use{of_others}, account {account}",
         running.len(),
         worker.slots
     );

@@ -341,7 +341,7 @@ impl AttemptExecutor {
                     .run(&task, &worktrees, sinks, (early, orders), ready)
                     .await;
                 let repeat =
-                    host.map(|host| host.repeat_of(&finished.ended.verdict, &host.account));
+                    host.map(|host| host.repeat_of(&finished.ended.verdict, (&host.account, None)));
                 let repeat = match (
                     repeat.unwrap_or(RetryMode::FromStart),
                     self.keep_cut_session(&task, &finished),

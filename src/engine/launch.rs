@@ -242,20 +242,15 @@ pub fn launch<T>(
         .iter()
         .filter_map(|projected| base_patch(&project, projected))
         .for_each(|patch| worktrees.add_base_patch(patch));
-    let prior_tape = prior.continues.as_ref().and_then(|continues| {
-        let found = setup.runs.recorded_run(continues.run);
-        // What cannot be read runs again.
-        let file = setup.runs.open_tape(&found).ok()?;
-        Some(PriorTape {
-            run: continues.run,
-            file,
-            units: planned
-                .units
-                .iter()
-                .map(|unit| unit.planned.unit.clone())
-                .filter(|unit| !reused.contains(unit))
-                .collect(),
-        })
+    let prior_tape = prior.continues.as_ref().map(|continues| PriorTape {
+        run: continues.run,
+        runs: setup.runs.clone(),
+        units: planned
+            .units
+            .iter()
+            .map(|unit| unit.planned.unit.clone())
+            .filter(|unit| !reused.contains(unit))
+            .collect(),
     });
     let make = |started: StartedRun| {
         let run = IngestRun {

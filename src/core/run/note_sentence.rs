@@ -295,6 +295,7 @@ fn sentence(note: &Note) -> String {
         } => format!("commits go to branch {branch}"),
         Note::BranchSelected { branch: None } => "commits go to the current branch".to_owned(),
         Note::WorkerJoined(joined) => one_row(&joined.to_string(), 300),
+        Note::PoolUse(pool) => one_row(&pool.to_string(), 300),
         Note::WorkersAwaited { wait_ms } => {
             format!("waiting for workers, at most {}", Millis(*wait_ms))
         }

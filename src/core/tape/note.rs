@@ -30,7 +30,7 @@ pub use self::{
         SourceRead, SourcesProjected, UnitSelection,
     },
     verdict_cause::VerdictCause,
-    worker::{WorkerDrained, WorkerJoined, WorkerLeft},
+    worker::{PoolRun, PoolUse, WorkerDrained, WorkerJoined, WorkerLeft},
 };
 use super::{Millis, UnitKey};
 
@@ -207,6 +207,8 @@ pub enum Note {
     WorkerLeft(WorkerLeft),
     /// Nothing more starts on a worker.
     WorkerDrained(WorkerDrained),
+    /// What other runs of the pool do changed.
+    PoolUse(PoolUse),
     /// The run waits for workers: no unit can run anywhere.
     WorkersAwaited {
         /// When the run ends without workers, in milliseconds after the note.

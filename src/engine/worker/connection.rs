@@ -2,7 +2,7 @@
 //!
 //! It must not know how messages travel.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -14,10 +14,10 @@ use super::{
     names::plain_name,
     pool::AttemptPart,
     protocol::{
-        Delivery, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION, RunTerms,
-        WorkerJoin, WorkerMessage,
+        AttemptLease, Delivery, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION,
+        PROTOCOL_VERSION, RunTerms, WorkerJoin, WorkerMessage,
     },
-    remote_attempt::shipped_limits,
+    remote_attempt::{MAX_ENTRY_BYTES, MAX_RESULT_BYTES, shipped_limits},
 };
 use ingestdeck_agent::claude::{
     availability::SCRIPTED_RELEASE,
@@ -36,6 +36,8 @@ const LEASE_CHECK: Duration = Duration::from_secs(1);
 const SLEEP_THRESHOLD: Duration = Duration::from_secs(5);
 /// How long a worker may take to join.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(45);
+/// Most bytes of entries and results of one attempt, which travel in Base64.
+const MAX_ATTEMPT_BYTES: usize = MAX_ENTRY_BYTES + 2 * MAX_RESULT_BYTES;
 /// Most workers of a run, present or about to join.
 const MAX_WORKERS: usize = 256;
 /// Most slots of one worker.
@@ -200,6 +202,7 @@ impl WorkerHost {
         let (mut heard, mut next_heartbeat) = (Instant::now(), Instant::now());
         let mut last_tick = Instant::now();
         let mut leaving: Option<String> = None;
+        let mut held: HashMap<AttemptLease, usize> = HashMap::new();
         loop {
             tokio::select! {
                 delivery = incoming.recv() => {
@@ -217,6 +220,16 @@ impl WorkerHost {
                                 send(&outgoing, EngineMessage::Revoked { lease });
                                 continue;
                             };
+                            // What waits for an attempt that no unit has claimed is in memory.
+                            let held = held.entry(lease.clone()).or_default();
+                            if attempt.capacity() == attempt.max_capacity() {
+                                *held = 0;
+                            }
+                            *held += part.content_bytes();
+                            if *held > MAX_ATTEMPT_BYTES {
+                                self.pool.ban(name, "it sent too much for one attempt");
+                                continue;
+                            }
                             // A worker that sends more than the engine can record waits. An attempt that is over takes
                             // nothing.
                             let _ = attempt.send(AttemptPart { part, handled }).await;

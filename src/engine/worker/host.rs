@@ -95,7 +95,7 @@ impl WorkerTransports {
         prior: Option<PriorTape>,
     ) -> Self {
         let (mut tasks, mut added) = (JoinSet::new(), None);
-        let prior = prior.map(|prior| Arc::new(Mutex::new(prior)));
+        let prior = prior.map(Arc::new);
         let begin = || {
             if prior.is_some() {
                 host.pool.await_adoption();
@@ -329,7 +329,7 @@ impl WorkerHost {
                     base: base.to_string(),
                     ..patch
                 });
-                let repeat = self.repeat_of(&ended.verdict, &account);
+                let repeat = self.repeat_of(&ended.verdict, (&account, Some(&worker)));
                 (FinishedAttempt::of_worker(ended, patch, warning), repeat)
             }
             RemoteEnd::Stopped(how) => {
@@ -374,7 +374,7 @@ impl WorkerHost {
     }
 
     /// An attempt that ended at the limit of its account is repeated elsewhere, if another account has room.
-    pub(crate) fn repeat_of(&self, verdict: &Verdict, account: &str) -> RetryMode {
+    pub(crate) fn repeat_of(&self, verdict: &Verdict, place: (&str, Option<&str>)) -> RetryMode {
         let VerdictCause::UsageLimit { resets_at } = verdict.cause else {
             return RetryMode::FromStart;
         };
@@ -382,7 +382,7 @@ impl WorkerHost {
             let seconds = at.saturating_sub(Timestamp::now().as_second());
             Duration::from_secs(u64::try_from(seconds).unwrap_or(0).max(1))
         });
-        match self.pool.record_limit(account, resets_in) {
+        match self.pool.record_limit(place, resets_in) {
             true => RetryMode::Elsewhere,
             false => RetryMode::FromStart,
         }
@@ -418,8 +418,9 @@ impl LineObserver for AccountObserver {
                 let resets_in = limit
                     .resets_at
                     .map(|at| u64::try_from(at.saturating_sub(now)).unwrap_or(0).max(1));
+                let place = (self.account.as_str(), self.worker.as_deref());
                 self.pool
-                    .record_limit(&self.account, resets_in.map(Duration::from_secs))
+                    .record_limit(place, resets_in.map(Duration::from_secs))
             }
             // A limit that is near throttles the whole run only if it is the account of the whole run.
             LineBody::RateLimit(_) => self.pool.has_other_account(&self.account),

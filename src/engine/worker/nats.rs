@@ -11,6 +11,7 @@
 mod carrier;
 mod engine_side;
 mod garbage;
+mod other_runs;
 mod pool_streams;
 pub mod pool_users;
 mod worker_side;
@@ -33,7 +34,11 @@ pub use self::{
     worker_side::{PoolMember, WorkerSession, serve_runs},
 };
 use super::protocol::WorkerLoad;
-use ingestdeck_core::{diagnostic::Problem, tape::RunId, text};
+use ingestdeck_core::{
+    diagnostic::Problem,
+    tape::{RunId, note::PoolRun},
+    text,
+};
 
 /// How long a connection to the server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -89,6 +94,8 @@ struct Announcement {
     program: String,
     /// Workers may join; if not, only their attempts for it continue.
     joins: bool,
+    /// Whose run it is, for the other runs of the pool.
+    owner: PoolRun,
 }
 
 /// The address of a NATS server: `nats://[user:password@]host[:port]`, with a token in place of the user, or `tls://` for an encrypted connection.

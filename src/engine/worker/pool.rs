@@ -27,7 +27,7 @@ use ingestdeck_core::{
     run::Recorder,
     tape::{
         Note, UnitKey,
-        note::{Severity, WorkerDrained, WorkerJoined, WorkerLeft},
+        note::{PoolUse, Severity, WorkerDrained, WorkerJoined, WorkerLeft},
     },
     units::schedule::ScheduleEvent,
 };
@@ -53,6 +53,10 @@ const ADOPTED_QUEUE_CAPACITY: usize = 100_000;
 const REFUSAL_REST: Duration = Duration::from_secs(1);
 /// How long an account without a reported reset time rests.
 const REST_WITHOUT_RESET: Duration = Duration::from_secs(60);
+/// How long a worker rests because another one of its account has reported that their usage limit is spent.
+const REST_BY_REPORT: Duration = Duration::from_secs(60);
+/// Longest time to the reset of a usage limit, and more.
+const LONGEST_LIMIT: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
 /// The workers of a run, and the places that are in use.
 #[derive(Debug)]
@@ -73,7 +77,7 @@ struct PoolState {
     workers: BTreeMap<String, PoolWorker>,
     /// Names of workers that are present or about to join.
     names: HashSet<String>,
-    /// Until when the usage limit of an account is spent.
+    /// Until when workers of an account rest because another place reported its usage limit as spent.
     spent: HashMap<String, Instant>,
     /// The worker of each session, which only that worker can continue.
     sessions: HashMap<String, String>,
@@ -113,6 +117,8 @@ struct LocalPlaces {
     is_usable: bool,
     /// Whose usage limits apply; `None` if that is unknown.
     account: Option<String>,
+    /// Until when the usage limit is spent, as an attempt here has found.
+    limit_rest: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -137,6 +143,8 @@ struct PoolWorker {
     attempts: HashMap<AttemptLease, mpsc::Sender<AttemptPart>>,
     /// Until when it rests, because its agent refused to start and has not started since.
     refusal_rest: Option<Instant>,
+    /// Until when the usage limit is spent, as an attempt there has found.
+    limit_rest: Option<Instant>,
 }
 
 impl PoolWorker {
@@ -216,6 +224,7 @@ impl SlotPool {
             running: 0,
             is_usable: slots > 0,
             account,
+            limit_rest: None,
         };
         let state = Mutex::new(PoolState {
             local,
@@ -284,7 +293,9 @@ impl SlotPool {
         let rests = state
             .workers
             .values()
-            .filter_map(|of| of.refusal_rest)
+            .flat_map(|of| [of.refusal_rest, of.limit_rest])
+            .chain([state.local.limit_rest])
+            .flatten()
             .filter(|until| *until > now);
         let wake = rests.chain(state.spent.values().copied()).min();
         if let Some(worker) = session
@@ -293,18 +304,15 @@ impl SlotPool {
         {
             return match state.workers.get(&worker) {
                 Some(of) if of.is_draining => Err(SessionLost::Draining(worker)),
-                Some(of) if of.has_room() && !state.spent.contains_key(&of.join.account) => Ok(
-                    ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)),
-                ),
+                Some(of) if of.has_room() && !state.rests(of) => Ok(ClaimOutcome::Place(
+                    self.grant(&mut state, &worker, unit, attempt),
+                )),
                 Some(_) => Ok(ClaimOutcome::Wait(wake)),
                 None => Err(SessionLost::Left(worker)),
             };
         }
         let is_free = |of: &PoolWorker| {
-            !of.is_draining
-                && of.has_room()
-                && of.reaches(&state.databases)
-                && !state.spent.contains_key(&of.join.account)
+            !of.is_draining && of.has_room() && of.reaches(&state.databases) && !state.rests(of)
         };
         // The emptiest worker first. A session that no worker has continues here.
         let free = state
@@ -317,11 +325,7 @@ impl SlotPool {
                 self.grant(&mut state, &worker, unit, attempt),
             ));
         }
-        let is_spent = state
-            .local
-            .account
-            .as_ref()
-            .is_some_and(|account| state.spent.contains_key(account));
+        let is_spent = is_ahead(state.local.limit_rest);
         if state.local.running < state.local.slots && !is_spent {
             state.local.running += 1;
             return Ok(ClaimOutcome::Place(AttemptPlace::Local(LocalPermit {
@@ -442,6 +446,7 @@ impl SlotPool {
             away: watch::channel(false).0,
             attempts: HashMap::new(),
             refusal_rest: None,
+            limit_rest: None,
         };
         for (lease, adopted) in attempts {
             let (parts, incoming) = mpsc::channel(ADOPTED_QUEUE_CAPACITY);
@@ -473,6 +478,21 @@ impl SlotPool {
             worker.load = load;
         }
         self.mark_changed();
+    }
+
+    /// Slots that other runs hold, by worker.
+    pub(super) fn slots_of_others(&self) -> BTreeMap<String, u32> {
+        let state = self.state();
+        let workers = state.workers.iter();
+        workers
+            .filter(|(_, of)| !of.is_adopted && of.load.others > 0)
+            .map(|(name, of)| (name.clone(), of.load.others))
+            .collect()
+    }
+
+    /// Records what other runs of the pool do.
+    pub(super) fn record_use(&self, pool: PoolUse) {
+        self.record(&Note::PoolUse(pool));
     }
 
     /// Whether a worker is not heard at the moment.
@@ -546,7 +566,13 @@ impl SlotPool {
 
     /// A person does not want to wait for the limits of accounts.
     pub(crate) fn lift_limits(&self) {
-        self.state().spent.clear();
+        let mut state = self.state();
+        state.spent.clear();
+        state.local.limit_rest = None;
+        for worker in state.workers.values_mut() {
+            worker.limit_rest = None;
+        }
+        drop(state);
         self.mark_changed();
     }
 
@@ -616,6 +642,7 @@ impl SlotPool {
             away: watch::channel(false).0,
             attempts,
             refusal_rest: None,
+            limit_rest: None,
         };
         if *returns {
             state.pending_transports -= 1;
@@ -779,12 +806,31 @@ impl SlotPool {
         self.mark_changed();
     }
 
-    /// Attempts of an account rest until its usage limit is reset. Returns true if attempts can continue somewhere.
-    pub(crate) fn record_limit(&self, account: &str, resets_in: Option<Duration>) -> bool {
+    /// Attempts of an account rest until its usage limit is reset. `worker` has reported it: the accounts of workers are
+    /// their claims, so others of the account only rest for a while, and then find out themselves; this machine needs no
+    /// report. Returns true if attempts can continue somewhere.
+    pub(crate) fn record_limit(
+        &self,
+        (account, worker): (&str, Option<&str>),
+        resets_in: Option<Duration>,
+    ) -> bool {
         let mut state = self.state();
         let now = Instant::now();
-        let until = now + resets_in.unwrap_or(REST_WITHOUT_RESET);
-        let known = state.spent.insert(account.to_owned(), until);
+        let resets_in = resets_in.unwrap_or(REST_WITHOUT_RESET).min(LONGEST_LIMIT);
+        let until = now + resets_in;
+        let others_until = match worker {
+            Some(worker) => {
+                if let Some(of) = state.workers.get_mut(worker) {
+                    of.limit_rest = Some(until);
+                }
+                now + resets_in.min(REST_BY_REPORT)
+            }
+            None => {
+                state.local.limit_rest = Some(until);
+                until
+            }
+        };
+        let known = state.spent.insert(account.to_owned(), others_until);
         let is_new = known.is_none_or(|known| known <= now);
         let goes_on = state.has_unspent_place();
         drop(state);
@@ -925,14 +971,28 @@ impl PoolState {
         })
     }
 
+    /// True if attempts may start somewhere now, or once the others of an account have rested.
     fn has_unspent_place(&self) -> bool {
-        let is_unspent = |account: &String| !self.spent.contains_key(account);
-        let local = self.local.slots > 0 && self.local.account.as_ref().is_none_or(is_unspent);
-        local
-            || self.workers.values().any(|of| {
-                !of.is_draining && of.reaches(&self.databases) && is_unspent(&of.join.account)
-            })
+        let is_local_spent = is_ahead(self.local.limit_rest);
+        let is_spent = |of: &PoolWorker| {
+            let is_of_local = self.local.account.as_ref() == Some(&of.join.account);
+            is_ahead(of.limit_rest) || is_of_local && is_local_spent
+        };
+        self.local.slots > 0 && !is_local_spent
+            || self
+                .workers
+                .values()
+                .any(|of| !of.is_draining && of.reaches(&self.databases) && !is_spent(of))
     }
+
+    /// True if a worker waits for the reset of its usage limit.
+    fn rests(&self, worker: &PoolWorker) -> bool {
+        is_ahead(worker.limit_rest) || self.spent.contains_key(&worker.join.account)
+    }
+}
+
+fn is_ahead(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| until > Instant::now())
 }
 
 impl Drop for LocalPermit {

@@ -5,26 +5,33 @@
 use std::{
     collections::{HashMap, HashSet},
     fs::File,
-    io::{self, BufRead as _, BufReader, Seek as _},
+    io::{self, BufRead as _, BufReader},
     sync::Arc,
 };
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{protocol::AttemptLease, remote_attempt};
 use ingestdeck_core::tape::{EntryBody, Note, RunId, TapeEntry, UnitKey};
+use ingestdeck_records::store::RunStore;
 
 /// The earlier run, for each server where its attempts may be.
-pub(crate) type SharedPrior = Arc<Mutex<PriorTape>>;
+pub(crate) type SharedPrior = Arc<PriorTape>;
 
 /// The tape of the run that another one continues.
 #[derive(Debug)]
 pub(crate) struct PriorTape {
     pub run: RunId,
-    pub file: File,
+    /// Where its tape and those of earlier runs are.
+    pub runs: RunStore,
     /// The units that run again: the attempts of others have no use.
     pub units: HashSet<UnitKey>,
+}
+
+impl PriorTape {
+    fn open(&self, run: RunId) -> io::Result<File> {
+        self.runs.open_tape(&self.runs.recorded_run(run))
+    }
 }
 
 /// The record of a lease on the server, for the run that continues the one that granted it.
@@ -55,15 +62,15 @@ pub(crate) struct AdoptedAttempt {
     pub entries: Vec<Vec<u8>>,
 }
 
-/// The attempts of `records` that are not over on this tape, with their entries. Blocks on the file.
+/// The attempts of `records` that are not over, with their entries. Blocks on tapes.
 ///
 /// # Errors
-/// If the tape cannot be read.
+/// If the tape of the earlier run cannot be read.
 pub(super) fn unfinished(
-    tape: &File,
+    prior: &PriorTape,
     records: Vec<LeaseRecord>,
 ) -> io::Result<Vec<(LeaseRecord, AdoptedAttempt)>> {
-    let with_key = |record: LeaseRecord| {
+    let key = |record: LeaseRecord| {
         let adopted = AdoptedAttempt {
             account: record.account.clone(),
             session: record.session.clone(),
@@ -73,10 +80,40 @@ pub(super) fn unfinished(
         let key = (record.lease.unit.as_str().to_owned(), record.attempt);
         (key, (record, adopted))
     };
-    let mut found: HashMap<_, _> = records.into_iter().map(with_key).collect();
+    let mut found: FoundAttempts = records.into_iter().map(key).collect();
+    read_entries(prior.open(prior.run)?, &mut found)?;
+    let (mut complete, mut unclaimed) = (Vec::new(), HashMap::<RunId, FoundAttempts>::new());
+    for (_, (record, adopted)) in found {
+        if adopted.entries.is_empty() && record.run != prior.run {
+            // The earlier run had adopted the attempt as well, and ended before it claimed it.
+            let key = (record.lease.unit.as_str().to_owned(), record.lease.attempt);
+            let of_run = unclaimed.entry(record.run).or_default();
+            of_run.insert(key, (record, adopted));
+        } else {
+            complete.push((record, adopted));
+        }
+    }
+    for (run, mut found) in unclaimed {
+        // Without that tape, the attempt begins again.
+        match prior
+            .open(run)
+            .and_then(|tape| read_entries(tape, &mut found))
+        {
+            Ok(()) => complete.extend(found.into_values()),
+            Err(error) => {
+                tracing::warn!(%error, %run, "attempts of an earlier run are not continued")
+            }
+        }
+    }
+    Ok(complete)
+}
+
+/// Attempts by their unit and number on a tape.
+type FoundAttempts = HashMap<(String, u32), (LeaseRecord, AdoptedAttempt)>;
+
+/// Adds the entries of a tape to the attempts of it, and removes those that are over.
+fn read_entries(tape: File, found: &mut FoundAttempts) -> io::Result<()> {
     let mut reader = BufReader::new(tape);
-    // Another server may have read it.
-    reader.rewind()?;
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -107,5 +144,5 @@ pub(super) fn unfinished(
                 .push(line.strip_suffix(b"\n").unwrap_or_default().to_vec());
         }
     }
-    Ok(found.into_values().collect())
+    Ok(())
 }

@@ -314,6 +314,17 @@ pub(crate) enum WorkerPart {
     Unknown,
 }
 
+impl WorkerPart {
+    /// The size of what comes from the agent.
+    pub(super) fn content_bytes(&self) -> usize {
+        match self {
+            Self::Entries { entries, .. } => entries.iter().map(|entry| entry.get().len()).sum(),
+            Self::ResultPiece { data, .. } => data.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// A file of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

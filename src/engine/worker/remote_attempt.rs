@@ -62,7 +62,7 @@ const TIME_LIMIT_GRACE: Duration = Duration::from_secs(60);
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Most bytes of the files of a result.
-const MAX_RESULT_BYTES: usize = 256 << 20;
+pub(super) const MAX_RESULT_BYTES: usize = 256 << 20;
 /// Most bytes of the entries of one attempt. Less in tests, which send as much.
 pub(super) const MAX_ENTRY_BYTES: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 

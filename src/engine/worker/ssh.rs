@@ -26,9 +26,9 @@ use ingestdeck_os::program_path;
 
 /// Wait before the second session; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// How long a session must last so that its end is not a repeated failure, after which the pauses grow.
-const STABLE_AFTER: Duration = Duration::from_secs(60);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Exit codes of `ssh` for a failed connection, of a shell for a program that is not there, and of a program of another
 /// version for arguments that it does not know.
 const SSH_FAILED: i32 = 255;

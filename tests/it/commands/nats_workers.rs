@@ -354,7 +354,10 @@ fn leaving_worker_finishes_its_attempts() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_NATS"]
 fn two_runs_share_a_worker() {
-    let places = [project(), project()];
+    let places = [
+        project_with_slow_units(3_000),
+        project_with_slow_units(3_000),
+    ];
     let claude = claude_of(&places[0], "ann", "script.toml");
     let server = NatsTestServer::start(&places[0], "");
     let _worker = worker(&places[0], &server.url(), &claude, &[]);
@@ -363,6 +366,12 @@ fn two_runs_share_a_worker() {
         .map(|place| place.start(run(place, &server.url(), &[])));
     for (place, running) in places.iter().zip(running) {
         assert_complete(place, &running.end());
+        let others = notes(place, "pool_use");
+        let is_known = |entry: &Value| {
+            let runs = entry["note"]["runs"].as_object();
+            runs.is_some_and(|runs| runs.values().any(|run| run["project"] == "work"))
+        };
+        assert!(others.iter().any(is_known), "{others:?}");
     }
 }
 

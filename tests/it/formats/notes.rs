@@ -10,11 +10,11 @@ use ingestdeck_core::tape::{
         CallDecision, CommandReceived, ContentDigests, ContinuedRun, ContinuedWork, CountedFailure,
         DiffCounts, FetchedRepository, FileRead, FilesEvicted, IntegrationStarted,
         IsolationChecked, KeptDocument, LimitChanged, PatchIntegrated, PatchResult, PatchWritten,
-        PlannedUnit, PriorUnitSummary, ProjectionCause, ReusedSuccess, ReviewDecided,
-        ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned, RunSaved, SaveFailed,
-        Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
-        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause,
-        WorkerDrained, WorkerJoined, WorkerLeft,
+        PlannedUnit, PoolRun, PoolUse, PriorUnitSummary, ProjectionCause, ReusedSuccess,
+        ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned,
+        RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair,
+        SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
+        VerdictCause, WorkerDrained, WorkerJoined, WorkerLeft,
         attempt_output::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit,
             RecordedWrite, UnmappedFile, UnreadFile, UnsourcedIdentifier,
@@ -81,6 +81,7 @@ kinds! {
     Note::WorkerJoined(_) => "worker_joined",
     Note::WorkerLeft(_) => "worker_left",
     Note::WorkerDrained(_) => "worker_drained",
+    Note::PoolUse(_) => "pool_use",
     Note::WorkersAwaited { .. } => "workers_awaited",
     Note::WorkerWaitEnded => "worker_wait_ended",
     Note::RunSaved(_) => "saved",
@@ -971,6 +972,16 @@ fn notes_of_the_run() -> Vec<Note> {
         worker: text("build-1"),
         reason: String::new(),
         is_undone: true,
+    }));
+    notes.push(Note::PoolUse(PoolUse {
+        runs: BTreeMap::from([(
+            text("0a1b2c"),
+            PoolRun {
+                project: text("orbit"),
+                user: text("ann@build-1"),
+            },
+        )]),
+        slots: BTreeMap::from([(text("build-1"), 2)]),
     }));
     notes.extend([
         Note::WorkersAwaited { wait_ms: 7_200_000 },

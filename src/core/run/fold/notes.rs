@@ -399,6 +399,7 @@ impl Fold {
                 view.state.workers.leave(left);
                 self.report_run_change(view, entry, note, emit);
             }
+            Note::PoolUse(pool) => view.state.workers.pool = pool.clone(),
             Note::WorkersAwaited { wait_ms } => {
                 let until = Millis(at.0.saturating_add(*wait_ms));
                 view.state.workers.wait = Some(WorkerWait { since: at, until });

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use crate::tape::{
     Millis,
-    note::{WorkerDrained, WorkerJoined, WorkerLeft},
+    note::{PoolUse, WorkerDrained, WorkerJoined, WorkerLeft},
 };
 
 /// The workers of a run.
@@ -14,6 +14,8 @@ pub struct RunWorkers {
     pub present: BTreeMap<Arc<str>, WorkerState>,
     /// The names of all workers so far, in the order in which they were named first.
     names: Vec<Arc<str>>,
+    /// What other runs do on them.
+    pub pool: PoolUse,
     /// Set while the run waits for workers.
     pub wait: Option<WorkerWait>,
 }

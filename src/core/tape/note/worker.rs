@@ -1,6 +1,6 @@
 //! Notes about the workers of a run.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,40 @@ pub struct WorkerDrained {
     /// Units start there again.
     #[serde(rename = "undone", skip_serializing_if = "std::ops::Not::not")]
     pub is_undone: bool,
+}
+
+/// What other runs of the pool do on the workers of this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolUse {
+    /// The other runs, by their ids.
+    pub runs: BTreeMap<String, PoolRun>,
+    /// Slots that they hold, by the name of the worker; workers without any are left out.
+    pub slots: BTreeMap<String, u32>,
+}
+
+/// Another run of the pool, as its engine names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolRun {
+    /// Name of the directory of its project.
+    pub project: String,
+    /// Who started it, as `user@host`.
+    pub user: String,
+}
+
+impl fmt::Display for PoolUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slots: u32 = self.slots.values().sum();
+        let plural = if slots == 1 { "" } else { "s" };
+        write!(f, "other runs of the pool hold {slots} slot{plural}")?;
+        for (index, (run, of)) in self.runs.iter().enumerate() {
+            let PoolRun { project, user } = of;
+            let before = if index == 0 { ": " } else { ", " };
+            write!(f, "{before}run {run} of {user} in {project}")?;
+        }
+        Ok(())
+    }
 }
 
 impl fmt::Display for WorkerDrained {

@@ -22,6 +22,7 @@ use tokio::{
 use super::{
     Announcement, Hello, NatsServer,
     carrier::{Inlet, Outlet, PieceArrival},
+    other_runs::{OtherRuns, owner_of},
     pool_streams::{LinkId, PoolNames, PoolStreams},
 };
 use crate::worker::{
@@ -38,7 +39,10 @@ use crate::worker::{
 use ingestdeck_agent::caught_panics;
 use ingestdeck_core::{
     diagnostic::{Diagnostic as _, Problem},
-    tape::{RunId, note::Severity},
+    tape::{
+        RunId,
+        note::{PoolRun, Severity},
+    },
     text::pluralize,
 };
 
@@ -62,6 +66,11 @@ const CONNECTION_CHECK: Duration = Duration::from_secs(1);
 const LAST_MESSAGES: Duration = Duration::from_secs(3);
 /// Capacity of the queues of messages.
 const QUEUE_CAPACITY: usize = 256;
+/// Most connections that are over and known.
+const MAX_ENDED_LINKS: usize = 10_000;
+/// After how many seconds a stored file is looked for again: `worker gc` may have taken this run for one that is over,
+/// while this machine was asleep.
+const FILE_RECHECK_S: i64 = 30 * 60;
 /// Most messages of the server that are fetched together.
 const FETCH_MESSAGES: usize = 100;
 
@@ -141,6 +150,7 @@ struct EngineListener {
     /// The server of the run, if it is this one.
     own: Option<Arc<OwnServer>>,
     host: Arc<WorkerHost>,
+    owner: PoolRun,
     /// Where the messages of workers go.
     links: HashMap<LinkId, ConnectedWorker>,
     /// Connections that are over.
@@ -154,9 +164,11 @@ struct EngineListener {
     readers: JoinSet<()>,
     pieces: (mpsc::Sender<StoredPiece>, mpsc::Receiver<StoredPiece>),
     is_online: watch::Sender<bool>,
-    /// Digests of the files that are on the server.
-    stored_files: Arc<Mutex<HashSet<String>>>,
+    stored_files: StoredFiles,
 }
+
+/// Digests of the files that are on the server, and when that was seen last, in seconds since 1970.
+type StoredFiles = Arc<Mutex<HashMap<String, i64>>>;
 
 struct ConnectedWorker {
     pieces: mpsc::Sender<StoredPiece>,
@@ -176,6 +188,7 @@ impl EngineListener {
             streams: Arc::new(streams),
             server,
             own,
+            owner: owner_of(&host.project.root),
             host,
             links,
             over,
@@ -192,7 +205,8 @@ impl EngineListener {
     async fn listen(mut self, prior: Option<SharedPrior>) {
         let run = self.host.terms.run;
         let hellos = self.client.subscribe(self.streams.names.hellos()).await;
-        let Ok(mut hellos) = hellos else {
+        let announced = self.client.subscribe(self.streams.names.runs()).await;
+        let (Ok(mut hellos), Ok(mut announced)) = (hellos, announced) else {
             let address = &self.server.address;
             self.host.pool.warn(
                 Severity::Error,
@@ -211,6 +225,7 @@ impl EngineListener {
             }
             self.host.pool.end_adoption();
         }
+        let mut others = OtherRuns::default();
         let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
         announce.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut check = tokio::time::interval(CONNECTION_CHECK);
@@ -231,12 +246,16 @@ impl EngineListener {
                 _ = check.tick() => {
                     let is_online = self.client.connection_state() == State::Connected;
                     self.is_online.send_if_modified(|known| std::mem::replace(known, is_online) != is_online);
+                    if let Some(pool) = others.change(self.host.pool.slots_of_others()) {
+                        self.host.pool.record_use(pool);
+                    }
                 }
                 hello = hellos.next() => match hello {
                     Some(hello) => self.hear(&hello.subject, &hello.payload),
                     // The client was closed for good.
                     None => return self.give_up(),
                 },
+                Some(message) = announced.next() => others.hear(&message.payload, &self.runs),
                 Some(piece) = self.pieces.1.recv() => self.receive(piece).await,
                 () = self.host.pool.ended() => break,
                 Some(ended) = self.served.join_next() => {
@@ -270,6 +289,7 @@ impl EngineListener {
                 protocol: PROTOCOL_VERSION,
                 program: PROGRAM_VERSION.to_owned(),
                 joins: run == own,
+                owner: self.owner.clone(),
             };
             let announcement = serde_json::to_vec(&announcement).unwrap_or_default();
             // The next announcement follows soon.
@@ -329,6 +349,10 @@ impl EngineListener {
                 .extract_if(|of, _| is_earlier(of))
                 .map(|(of, _)| of);
             self.over.extend(earlier);
+            // Without them, late messages have no receiver either.
+            if self.over.len() > MAX_ENDED_LINKS {
+                self.over.clear();
+            }
             // Its consumers must exist before it is welcome.
             let adding = timeout(REQUEST_TIMEOUT, self.streams.add_worker(&link.worker)).await;
             if let Ok(Err(error)) = adding {
@@ -408,15 +432,15 @@ impl EngineListener {
 
     /// Continues the attempts of an earlier run that still run on workers, or whose results wait on the server.
     async fn adopt(&mut self, prior: SharedPrior) -> Result<(), Problem> {
-        let run = prior.lock().run.to_string();
+        let run = prior.run.to_string();
         let reading = timeout(ADOPTION_TIMEOUT, self.streams.lease_records(&run)).await;
         let records = reading.map_err(|_| Problem::new("the NATS server does not answer"))??;
         if records.is_empty() {
             return Ok(());
         }
-        let units = prior.lock().units.clone();
+        let tape = Arc::clone(&prior);
         let reading = caught_panics::spawn_blocking_caught(move || {
-            prior_attempts::unfinished(&prior.lock().file, records)
+            prior_attempts::unfinished(&tape, records)
         });
         let unfinished = reading
             .await
@@ -432,7 +456,7 @@ impl EngineListener {
             };
             let attempts = links.entry(link).or_default();
             // A connection without attempts ends, and so do its agents.
-            if units.contains(&record.lease.unit) {
+            if prior.units.contains(&record.lease.unit) {
                 attempts.push((record, adopted));
             }
         }
@@ -604,7 +628,7 @@ struct WorkerPublisher {
     streams: Arc<PoolStreams>,
     host: Arc<WorkerHost>,
     link: LinkId,
-    stored_files: Arc<Mutex<HashSet<String>>>,
+    stored_files: StoredFiles,
 }
 
 impl WorkerPublisher {
@@ -659,7 +683,9 @@ impl WorkerPublisher {
     /// Stores the files that an attempt needs and that are not on the server. The worker reports those that are missing.
     async fn store_files(&self, shipment: &AttemptShipment) {
         for digest in shipment.digests() {
-            if self.stored_files.lock().contains(digest) {
+            let now = jiff::Timestamp::now().as_second();
+            let seen = self.stored_files.lock().get(digest).copied();
+            if seen.is_some_and(|at| now.saturating_sub(at) < FILE_RECHECK_S) {
                 continue;
             }
             let (store, wanted) = (Arc::clone(&self.host.store), digest.clone());
@@ -678,7 +704,7 @@ impl WorkerPublisher {
                 }
                 tokio::time::sleep(RECONNECT_PAUSE).await;
             }
-            self.stored_files.lock().insert(digest.clone());
+            self.stored_files.lock().insert(digest.clone(), now);
         }
     }
 }

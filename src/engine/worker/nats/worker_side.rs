@@ -144,7 +144,7 @@ pub async fn serve_runs(
                 let Ok(announced) = serde_json::from_slice::<Announcement>(&message.payload) else {
                     continue;
                 };
-                let Announcement { run, protocol, program, joins } = announced;
+                let Announcement { run, protocol, program, joins, .. } = announced;
                 if let Some(messages) = active.get(&run) {
                     // The next announcement follows soon.
                     let _ = messages.try_send(EngineMessage::Heartbeat.into());

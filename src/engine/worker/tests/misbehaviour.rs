@@ -409,6 +409,38 @@ fn drained_worker_can_be_used_again() {
     });
 }
 
+/// The account of a worker is its claim: its report makes others of the account rest for a while only.
+#[test]
+fn limit_that_a_worker_reports_is_its_own() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    run_paused(async move {
+        let workers = [
+            FalseWorker::join(&engine, None).await,
+            FalseWorker::join(&engine, None).await,
+        ];
+        wait(Duration::from_secs(1)).await;
+        let pool = &engine.host.pool;
+        let account = join().account;
+        let week = Some(Duration::from_secs(7 * 24 * 60 * 60));
+        assert!(pool.record_limit((&account, Some("w")), week));
+        let beating = tokio::spawn(async move {
+            loop {
+                for worker in &workers {
+                    worker.to_engine.send(heartbeat().into()).await.unwrap();
+                }
+                wait(HEARTBEAT_INTERVAL).await;
+            }
+        });
+        let early = timeout(Duration::from_secs(30), claim(&engine, "unit")).await;
+        assert!(early.is_err(), "all workers of the account rest");
+        let permit = claim(&engine, "unit").await;
+        assert_eq!(permit.worker, "w-2");
+        assert!(!pool.record_limit((&account, Some("w-2")), week));
+        beating.abort();
+    });
+}
+
 /// A run that continues this one must find the whole result, if this one is killed before it has recorded the end.
 #[test]
 fn result_is_confirmed_with_the_end_of_its_attempt() {
