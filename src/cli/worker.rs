@@ -55,7 +55,7 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
         slots: args.slots,
         // A login without a name belongs to this machine only.
         account: account.unwrap_or_else(|| format!("login of {host}")),
-        host,
+        host: args.name.as_ref().map_or(host, ToString::to_string),
         clock_ms: 0,
     };
     let locks = UserDirs::from_environment().locks();
