@@ -1,5 +1,6 @@
 //! One attempt, from its workspace to its verdict; connects the ingest stage with the Claude backend.
 
+mod ahead;
 mod ingest_run;
 mod integration;
 mod projection;
@@ -466,6 +467,7 @@ impl Executor for AttemptExecutor {
     }
 
     async fn close(&self) {
+        self.integration.close().await;
         if let Some(workers) = &self.workers {
             workers.close().await;
         }
@@ -484,6 +486,10 @@ impl Executor for AttemptExecutor {
 
     async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> IntegrationReport {
         Arc::clone(&self.integration).integrate(units).await
+    }
+
+    fn integrate_ahead(&self, kept: usize, units: Vec<(UnitKey, u32)>) {
+        self.integration.integrate_ahead(kept, &units);
     }
 
     async fn request_review(&self) -> bool {

@@ -17,6 +17,7 @@ mod capture;
 mod flood;
 mod frame;
 mod harness;
+mod integrate;
 mod measured_process;
 mod open;
 mod overhead;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
     report.topic("plan", plan::measure);
     report.topic("why", why::measure);
     report.topic("warehouse", warehouse::measure);
+    report.topic("integrate", integrate::measure);
     report.topic("units", units::measure);
     report.topic("workers", worker_latency::measure);
     report.end()

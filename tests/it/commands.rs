@@ -25,6 +25,7 @@ mod exports;
 mod file_descriptors;
 mod find;
 mod git_projects;
+mod integration_ahead;
 mod keys;
 mod ktx_history;
 mod messages;

@@ -37,8 +37,8 @@ use super::{Millis, UnitKey};
 pub(crate) mod integration;
 
 pub use integration::{
-    BlockedFile, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved,
-    SaveFailed, SharedWrite, SlRefRepair, SlRefsRepaired,
+    BlockedFile, IntegrationAdvanced, IntegrationStarted, PatchIntegrated, PatchResult,
+    PatchWritten, RunSaved, SaveFailed, SharedWrite, SlRefRepair, SlRefsRepaired,
 };
 
 /// A decision or fact of this program.
@@ -174,6 +174,8 @@ pub enum Note {
     },
     /// The result of a successful attempt is in a patch.
     PatchWritten(PatchWritten),
+    /// Patches of the first units were integrated while others run.
+    IntegrationAdvanced(IntegrationAdvanced),
     /// Integration of the patches of the run began.
     #[serde(rename = "integrating")]
     IntegrationStarted(IntegrationStarted),

@@ -8,13 +8,13 @@ use ingestdeck_core::tape::{
     note::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile,
         CallDecision, CommandReceived, ContentDigests, ContinuedRun, ContinuedWork, CountedFailure,
-        DiffCounts, FetchedRepository, FileRead, FilesEvicted, IntegrationStarted,
-        IsolationChecked, KeptDocument, LimitChanged, PatchIntegrated, PatchResult, PatchWritten,
-        PlannedUnit, PoolRun, PoolUse, PriorUnitSummary, ProjectionCause, ReusedSuccess,
-        ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned,
-        RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair,
-        SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
-        VerdictCause, WorkerDrained, WorkerJoined, WorkerLeft,
+        DiffCounts, FetchedRepository, FileRead, FilesEvicted, IntegrationAdvanced,
+        IntegrationStarted, IsolationChecked, KeptDocument, LimitChanged, PatchIntegrated,
+        PatchResult, PatchWritten, PlannedUnit, PoolRun, PoolUse, PriorUnitSummary,
+        ProjectionCause, ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested,
+        ReviewedFile, RunEnded, RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite,
+        SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead, SourcesProjected, StopMode,
+        StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained, WorkerJoined, WorkerLeft,
         attempt_output::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit,
             RecordedWrite, UnmappedFile, UnreadFile, UnsourcedIdentifier,
@@ -70,6 +70,7 @@ kinds! {
     Note::RunResumed => "resumed",
     Note::Published { .. } => "published",
     Note::PatchWritten(_) => "patch_written",
+    Note::IntegrationAdvanced(_) => "integration_advanced",
     Note::IntegrationStarted(_) => "integrating",
     Note::PatchIntegrated(_) => "patch_integrated",
     Note::ReviewRequested(_) => "review_requested",
@@ -1015,6 +1016,9 @@ fn notes_of_the_run() -> Vec<Note> {
         ..work.clone()
     }));
     notes.push(Note::WorkContinued(work));
+    notes.extend([(120, 1), (50, 0)].map(|(patches, refused)| {
+        Note::IntegrationAdvanced(IntegrationAdvanced { patches, refused })
+    }));
     notes
 }
 

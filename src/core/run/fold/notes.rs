@@ -371,6 +371,13 @@ impl Fold {
                 fold.note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::PatchWritten(written) => self.patch_written(view, entry, written, emit),
+            Note::IntegrationAdvanced(advanced) => {
+                view.state.publication.ahead = *advanced;
+                emit(SinkEvent::Run {
+                    at,
+                    change: RunEvent::IntegrationAdvanced(*advanced),
+                });
+            }
             Note::IntegrationStarted(integrating) => {
                 Self::integrating(view, entry, integrating, emit)
             }
