@@ -285,6 +285,22 @@ pub enum UnitStatus {
 }
 
 impl UnitStatus {
+    /// The texts of all states.
+    pub const TEXTS: [&str; 12] = [
+        "failed",
+        "queued",
+        "untried",
+        "running",
+        "silent",
+        "held",
+        "waiting",
+        "succeeded",
+        "budget",
+        "stopped",
+        "interrupted",
+        "reused",
+    ];
+
     /// Its text on screens and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
