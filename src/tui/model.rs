@@ -362,7 +362,7 @@ impl SharedModel {
             focus: view.focus,
             zoom: view.zoom,
             lines: view.listing.line_count(),
-            has_dialog: self.dialogs.covers_view(),
+            has_dialog: self.dialogs.needs_rows(self.size),
         };
         layout::screen_layout(self.size, panes, self.shows_timeline())
     }
