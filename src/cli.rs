@@ -213,7 +213,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Costs(args) => costs::costs(global, args),
         CliCommand::Why(args) => why::why(global, args),
         CliCommand::Runs { command } => match command {
-            RunsCommand::List => runs::list(global),
+            RunsCommand::List(args) => runs::list(global, args),
             RunsCommand::Show { run } => runs::show(global, run),
             RunsCommand::Export(args) => export::export(global, args),
             RunsCommand::Query(args) => query::query(global, args),

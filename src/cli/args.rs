@@ -14,7 +14,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::attempt::AttemptArgs;
 pub(crate) use self::index::{
-    AuditArgs, CostGrouping, CostsArgs, FindArgs, PeriodArgs, QueryArgs, TableFormat,
+    AuditArgs, CostGrouping, CostsArgs, FindArgs, PeriodArgs, QueryArgs, RunSort, RunsListArgs,
+    TableFormat,
 };
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::scan::ScanArgs;
@@ -929,8 +930,8 @@ pub(crate) struct DiffArgs {
 /// `runs`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RunsCommand {
-    /// List runs, newest first
-    List,
+    /// List runs, newest first, or those that fulfil conditions
+    List(RunsListArgs),
     /// Show one run
     Show {
         /// Run id (or a unique part of it) or `latest`

@@ -40,6 +40,7 @@ mod reports;
 mod resume;
 mod reviews;
 mod rules;
+mod run_lists;
 mod scheduled_runs;
 mod sessions;
 mod ssh_workers;

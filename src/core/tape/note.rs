@@ -310,6 +310,16 @@ pub struct CommandReceived {
     pub reason: Option<String>,
 }
 
+impl CommandReceived {
+    /// Who sent it, such as `root (ctl)`.
+    pub fn sender(&self) -> Option<String> {
+        match (self.user.as_deref(), self.client.as_deref()) {
+            (Some(user), Some(client)) => Some(format!("{user} ({client})")),
+            (user, client) => user.or(client).map(str::to_owned),
+        }
+    }
+}
+
 /// The plan of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

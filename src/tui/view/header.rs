@@ -541,7 +541,9 @@ fn progress(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
 
 /// True while units of the run are active or may start, as far as the present is known.
 fn is_active(scene: &DrawContext<'_>) -> bool {
-    let is_unknown = scene.run_view.state.ended.is_some() || scene.source.is_catching_up;
+    // A forecast from a part of the record would swing with each part that is read.
+    let is_read_in_part = scene.source.is_catching_up || scene.source.percent_read().is_some();
+    let is_unknown = scene.run_view.state.ended.is_some() || is_read_in_part;
     !is_unknown && (scene.model.totals.active_units() > 0 || !scene.source.ended)
 }
 
