@@ -39,6 +39,7 @@ mod reports;
 mod resume;
 mod reviews;
 mod rules;
+mod run_documents;
 mod scheduled_runs;
 mod sessions;
 mod ssh_workers;
