@@ -369,8 +369,9 @@ pub(crate) struct ResumeArgs {
         conflicts_with = "resume_run"
     )]
     pub failed: Option<String>,
-    /// Only units that need another attempt in this record of another machine
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume_run", "failed", "only"])]
+    /// Only units that need another attempt in this record of another machine: a file, or the address or id of an artifact or a
+    /// run of GitHub Actions, which `gh` fetches
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["resume_run", "failed", "only"])]
     pub failed_from: Option<String>,
 }
 

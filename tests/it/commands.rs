@@ -24,6 +24,7 @@ mod evidence;
 mod exports;
 mod file_descriptors;
 mod find;
+mod gh_artifacts;
 mod git_projects;
 mod keys;
 mod ktx_history;
