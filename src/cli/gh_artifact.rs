@@ -41,11 +41,11 @@ const MAX_NAMED: usize = 6;
 pub(super) struct ArtifactAddress {
     /// Host and repository; `None` for the one that `gh` finds for the project.
     place: Option<(String, String)>,
-    target: ArtifactTarget,
+    target: ArtifactRequest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ArtifactTarget {
+enum ArtifactRequest {
     Artifact(u64),
     Run(u64),
 }
@@ -79,7 +79,7 @@ impl ArtifactAddress {
             text.parse().ok().filter(|_| digits)
         };
         if let Some(id) = number(text) {
-            let target = ArtifactTarget::Artifact(id);
+            let target = ArtifactRequest::Artifact(id);
             return Some(Self {
                 place: None,
                 target,
@@ -105,8 +105,8 @@ impl ArtifactAddress {
             .all(is_name)
             .then_some(())?;
         let target = match rest {
-            [] | ["attempts" | "job", _] => ArtifactTarget::Run(number(run)?),
-            ["artifacts", id] => ArtifactTarget::Artifact(number(id)?),
+            [] | ["attempts" | "job", _] => ArtifactRequest::Run(number(run)?),
+            ["artifacts", id] => ArtifactRequest::Artifact(number(id)?),
             _ => return None,
         };
         number(run)?;
@@ -135,8 +135,8 @@ impl ArtifactAddress {
             deadline: Instant::now() + TIME_LIMIT,
         };
         let artifacts = match self.target {
-            ArtifactTarget::Artifact(id) => vec![(id, None)],
-            ArtifactTarget::Run(run) => gh.artifacts(run)?,
+            ArtifactRequest::Artifact(id) => vec![(id, None)],
+            ArtifactRequest::Run(run) => gh.artifacts(run)?,
         };
         let (mut found, mut tape) = (Vec::new(), Vec::new());
         for (id, name) in &artifacts {
@@ -165,8 +165,8 @@ impl ArtifactAddress {
             [] => Err(CliError::not_found(format!(
                 "no tape is in {}",
                 match self.target {
-                    ArtifactTarget::Artifact(id) => format!("artifact {id}"),
-                    ArtifactTarget::Run(run) => format!(
+                    ArtifactRequest::Artifact(id) => format!("artifact {id}"),
+                    ArtifactRequest::Run(run) => format!(
                         "the {} of run {run}",
                         pluralize(artifacts.len(), "artifact")
                     ),
@@ -397,18 +397,18 @@ mod tests {
     fn addresses_of_artifacts_and_runs_are_recognized() {
         let place = |host: &str| Some((host.to_owned(), "o/r.x".to_owned()));
         for (text, expected) in [
-            ("42", Some((None, ArtifactTarget::Artifact(42)))),
+            ("42", Some((None, ArtifactRequest::Artifact(42)))),
             (
                 "https://github.com/o/r.x/actions/runs/7/artifacts/42",
-                Some((place("github.com"), ArtifactTarget::Artifact(42))),
+                Some((place("github.com"), ArtifactRequest::Artifact(42))),
             ),
             (
                 "https://ghe.example/o/r.x/actions/runs/7/?pr=1",
-                Some((place("ghe.example"), ArtifactTarget::Run(7))),
+                Some((place("ghe.example"), ArtifactRequest::Run(7))),
             ),
             (
                 "https://github.com/o/r.x/actions/runs/7/attempts/2",
-                Some((place("github.com"), ArtifactTarget::Run(7))),
+                Some((place("github.com"), ArtifactRequest::Run(7))),
             ),
             ("http://github.com/o/r/actions/runs/7", None),
             ("https://github.com/o/../actions/runs/7", None),

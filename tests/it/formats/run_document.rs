@@ -33,7 +33,7 @@ struct DocumentHead {
     /// True if a script played the model: its costs and tokens are invented.
     scripted: bool,
     job: Option<String>,
-    /// RFC 3339.
+    /// Time of the start, RFC 3339.
     started_at: Option<String>,
     /// Null while the run is active, and if its record breaks off.
     ended_at: Option<String>,
@@ -62,7 +62,7 @@ struct DocumentContent {
     /// In plan order; the reconcile step is the last.
     units: Vec<UnitPart>,
     artifacts: Vec<DocumentArtifact>,
-    /// Connections without units.
+    /// Connections that have no units.
     skipped: Vec<SkippedPart>,
     /// The first warnings and errors of the run itself.
     warnings: Vec<WarningPart>,
@@ -96,7 +96,7 @@ enum DocumentOutcome {
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StarterPart {
-    /// Login name.
+    /// Login name of the user.
     user: Option<String>,
     /// Address of the job of GitHub Actions, GitLab or Jenkins.
     job_url: Option<String>,
@@ -326,7 +326,7 @@ struct UnreadPart {
 struct PartialReadPart {
     read: u64,
     of: u64,
-    /// `pages` or `lines`.
+    /// Either `pages` or `lines`.
     unit: String,
 }
 
