@@ -85,7 +85,9 @@ fn document_of_a_stopped_run_and_of_one_that_breaks_off() {
             running.wait_for("stderr", "draining");
             running.signal(signal);
         }
-        running.end();
+        let ended = running.end();
+        let own = (signal == Signal::SIGINT).then_some(130);
+        assert_eq!(ended.code, own, "{ended:?}");
         #[cfg(target_os = "linux")]
         place.wait_until_no_process_left();
         let document = document(&place);
