@@ -660,7 +660,8 @@ proptest! {
         report.failure_groups[0].example = text.clone();
         report.failure_groups[0].remedy = Some(text.clone());
         report.units = vec![UnitReport { status, ..unit }];
-        report.messages = (vec![(Millis(1), text.clone())], 3);
+        report.log.messages = vec![(Millis(1), text.clone())];
+        report.log.more_messages = 3;
         let [md, json, ..] = written(&report);
         prop_assert!(!md.contains("<script"), "{}", md);
         prop_assert!(md.chars().all(|c| !c.is_control() || c == '\n'));
