@@ -21,6 +21,7 @@ pub(crate) mod exit;
 pub(crate) mod export;
 mod failed_from;
 mod find;
+mod gh_artifact;
 mod git_sources;
 mod help;
 mod home;
@@ -73,6 +74,7 @@ mod why;
 mod worker;
 mod worker_keys;
 mod worker_session;
+mod zip_entries;
 
 use std::process::ExitCode;
 

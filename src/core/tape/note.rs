@@ -357,9 +357,23 @@ pub struct RunPlanned {
     /// The selection of the units. A run that continues this one uses the same. `None` on tapes of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<UnitSelection>,
+    #[serde(flatten)]
+    pub starter: RunStarter,
+}
+
+/// Who or what started a run. Plain keys of the plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunStarter {
     /// `TRACEPARENT` of the process that started the run: the span that the run belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Login name of the user. `None` if it is unknown, and on tapes of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Address of the job of a CI system. `None` outside of one, and on tapes of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_url: Option<String>,
 }
 
 impl RunPlanned {

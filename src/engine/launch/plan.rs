@@ -123,7 +123,7 @@ impl Launch {
             continues: self.prior.continues.clone(),
             silence_after_ms: u64::try_from(self.options.ingest.silence_after.as_millis()).ok(),
             selection: Some(self.planned.selection.clone()),
-            traceparent: self.trace.parent.clone(),
+            starter: self.trace.starter.clone(),
         }));
         let read = self
             .planned

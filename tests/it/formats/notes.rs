@@ -12,9 +12,10 @@ use ingestdeck_core::tape::{
         IntegrationStarted, IsolationChecked, KeptDocument, LimitChanged, PatchIntegrated,
         PatchResult, PatchWritten, PlannedUnit, PoolRun, PoolUse, PriorUnitSummary,
         ProjectionCause, ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested,
-        ReviewedFile, RunEnded, RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite,
-        SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead, SourcesProjected, StopMode,
-        StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained, WorkerJoined, WorkerLeft,
+        ReviewedFile, RunEnded, RunPlanned, RunSaved, RunStarter, SaveFailed, Severity,
+        SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead, SourcesProjected,
+        StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained, WorkerJoined,
+        WorkerLeft,
         attempt_output::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit,
             RecordedWrite, UnmappedFile, UnreadFile, UnsourcedIdentifier,
@@ -441,9 +442,13 @@ fn planned() -> RunPlanned {
                 ..PlannedUnit::default()
             },
         ],
-        traceparent: Some(text(
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        )),
+        starter: RunStarter {
+            traceparent: Some(text(
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            )),
+            user: Some(text("ada")),
+            job_url: Some(text("https://github.com/o/r/actions/runs/1")),
+        },
         skipped: vec![
             SkippedConnection {
                 connection: text("bi"),
