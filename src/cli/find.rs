@@ -11,7 +11,7 @@ use super::{
     table::TableWriter,
 };
 use ingestdeck_core::units::failure_tally::bare_name;
-use ingestdeck_records::store::text_index::TextRecord;
+use ingestdeck_records::store::text_record::TextRecord;
 use ingestdeck_report::redact::Redactor;
 
 mod finder;
@@ -56,7 +56,11 @@ pub(super) fn find(global: &GlobalArgs, args: &FindArgs) -> Result<Exit, CliErro
         table.push(to_row(&moment, format)) && count < args.limit
     })?;
     let left_out = finder.left_out()?;
-    let problems = problems.into_iter().chain(left_out.problems());
+    let waiting = left_out.waiting_problem("call it again, or once with --all");
+    let problems = problems
+        .into_iter()
+        .chain(waiting)
+        .chain(left_out.problems());
     problems.for_each(|problem| exit::print_warning(&problem));
     table.push_object("left_out", left_out.to_json());
     let note = match count {

@@ -109,7 +109,7 @@ impl TableWriter {
         self.result.is_ok()
     }
 
-    /// Writes an object with this name, which is no row, for programs that read JSON.
+    /// Writes an object with this name, which is not a row, for programs that read JSON.
     pub(super) fn push_object(&mut self, name: &str, object: Value) {
         if self.format == TableFormat::Json {
             let version = self.version.map(|version| ("v".to_owned(), version.into()));

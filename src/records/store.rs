@@ -12,6 +12,7 @@ pub mod runs;
 pub(crate) mod tape_file;
 pub mod text_exclusions;
 pub mod text_index;
+pub mod text_record;
 pub mod text_refresh;
 
 pub use bookmarks::BookmarkFile;

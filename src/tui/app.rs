@@ -167,11 +167,12 @@ impl App {
                 model.connection.has_record_search = search.is_some();
                 model.open(HomePage::new(content.borrow().clone()));
                 if let Some(search) = search {
+                    if let Some(reopened) = search.reopened {
+                        // Meanwhile, more may have been recorded. A search that has ended is shown when a text is typed.
+                        let _ = search.queries.send(reopened.found.query.clone());
+                        model.open(RecordSearchPage::reopened(*reopened));
+                    }
                     record_queries = Some(search.queries);
-                    let reopened = search.reopened.map(|reopened| *reopened);
-                    reopened.into_iter().for_each(|reopened| {
-                        model.open(RecordSearchPage::reopened(reopened));
-                    });
                 }
             }
             FirstPage::FromHome { is_session } => {

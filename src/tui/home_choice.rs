@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::pages::record_search::OpenSearch;
+use super::record_matches::OpenSearch;
 
 /// What the user chose on the home screen.
 #[derive(Clone, Debug, PartialEq, Eq)]

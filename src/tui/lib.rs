@@ -52,6 +52,7 @@ pub(crate) mod page;
 pub mod pages;
 pub(crate) mod playback;
 mod reading_order;
+mod record_matches;
 pub mod screen_message;
 mod search_match;
 mod stream_frame;
@@ -78,7 +79,7 @@ pub use model::{ArgumentsCheck, Bookmarks, TableSettings};
 pub use pages::home::{
     HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeSessionState,
 };
-pub use pages::record_search::{OpenSearch, RecordMatch, RecordMatches, RecordSearchChannel};
+pub use record_matches::{OpenSearch, RecordMatch, RecordMatches, RecordSearchChannel};
 pub use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 

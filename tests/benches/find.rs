@@ -1,5 +1,5 @@
 //! `find` in 1,000 runs with 1 GB of tapes, against `rg -c` over the same files: from the start of the process to its first
-//! results. The words were read before; a note says how long that takes.
+//! results. The words were read before; a note has the time that it takes.
 
 use std::{
     fs,
@@ -85,7 +85,7 @@ fn record(project: &Path) -> BenchResult<PathBuf> {
     let words = capture::words(&mut random);
     for number in 0..RUNS {
         // Ids are ordered by time.
-        let id = format!("01a20000-{number:04x}-7000-8000-000000000001");
+        let id = format!("01a2{number:04x}-0000-7000-8000-000000000001");
         let run = runs.join(&id);
         fs::create_dir_all(&run)?;
         let mut tape = format!(

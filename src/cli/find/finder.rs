@@ -27,7 +27,8 @@ use ingestdeck_records::{
         Db, RunStore,
         db::{IndexFilter, IndexView},
         text_exclusions::TextExclusions,
-        text_index::{TextIndex, TextRecord, UnindexedTexts},
+        text_index::{TextIndex, UnindexedTexts},
+        text_record::TextRecord,
         text_refresh::{SessionPlace, TextRefreshReport, TextScope},
     },
 };
@@ -223,7 +224,7 @@ fn unusable(error: ingestdeck_records::store::db::DbError) -> CliError {
     }
 }
 
-/// In milliseconds.
+/// The time in milliseconds since 1970.
 fn since_1970(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     let ms = since.unwrap_or_default().as_millis();
@@ -249,18 +250,27 @@ pub(crate) fn short_name(record: &TextRecord) -> String {
     }
 }
 
+fn records(count: usize) -> String {
+    match count {
+        1 => "1 run or session".to_owned(),
+        count => format!("{count} runs and sessions"),
+    }
+}
+
 impl LeftOutRecords {
-    /// One problem for each kind of what is left out.
+    /// What was not read yet, if anything, with a remedy.
+    pub(crate) fn waiting_problem(&self, remedy: &str) -> Option<Problem> {
+        let text = format!("{} not searched yet", records(self.waiting));
+        (self.waiting > 0).then(|| Problem::new(text).with_help(remedy))
+    }
+
+    /// One problem for each other kind of what is left out.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         let mut problems: Vec<Problem> = Vec::new();
         for (record, cause) in &self.unreadable {
             let text = format!("{} is left out: {cause}", record_name(record));
             problems.push(Problem::new(text));
         }
-        let records = |count: usize| match count {
-            1 => "1 run or session".to_owned(),
-            count => format!("{count} runs and sessions"),
-        };
         let entries = |count: u64| match count {
             1 => "1 entry".to_owned(),
             count => format!("{count} entries"),
@@ -270,17 +280,10 @@ impl LeftOutRecords {
             long_entries,
             excluded_entries,
         } = self.unindexed;
-        if self.waiting > 0 {
-            let problem = Problem::new(format!("{} not searched yet", records(self.waiting)));
-            problems.push(problem.with_help("call it again, or once with --all"));
-        }
         if dropped > 0 {
             let dropped = usize::try_from(dropped).unwrap_or(usize::MAX);
-            let text = format!(
-                "the oldest {} not searched: the index is full",
-                records(dropped)
-            );
-            problems.push(Problem::new(text).with_help("raise find.max_index_mb in the settings"));
+            let text = format!("index full, oldest {} not searched", records(dropped));
+            problems.push(Problem::new(text).with_help("raise find.max_index_mb"));
         }
         if self.omitted_sessions > 0 {
             let omitted = pluralize(self.omitted_sessions, "older session");
@@ -350,7 +353,7 @@ impl SearchedTape {
             TextRecord::Session(path) => {
                 let mut sessions = scope.sessions.iter();
                 let session = sessions.find(|session| session.path == *path);
-                let session = session.ok_or_else(|| failed("it is no session".to_owned()))?;
+                let session = session.ok_or_else(|| failed("it is not a session".to_owned()))?;
                 let file = session.open().map_err(|error| failed(error.to_string()))?;
                 (path.clone(), file)
             }

@@ -14,7 +14,7 @@ use super::{
     FindQuery, FindTerms, FoundMoment, RecordFinder, short_name,
 };
 use ingestdeck_core::{diagnostic::Diagnostic as _, text, units::failure_tally::bare_name};
-use ingestdeck_records::store::text_index::TextRecord;
+use ingestdeck_records::store::text_record::TextRecord;
 use ingestdeck_report::redact::Redactor;
 use ingestdeck_tui::{OpenSearch, RecordMatch, RecordMatches, RecordSearchChannel};
 
@@ -68,6 +68,8 @@ impl LiveSearch {
                 text = later;
             }
             if let Err(error) = self.search(&text) {
+                // A damaged index is replaced when it is opened.
+                self.finder = None;
                 self.shown.send_replace(RecordMatches {
                     query: text,
                     problem: error.to_line(),
@@ -98,7 +100,7 @@ impl LiveSearch {
             && last
                 .chars()
                 .rev()
-                .take_while(|char| char.is_alphanumeric())
+                .take_while(|char| char.is_alphanumeric() || *char == '_')
                 .count()
                 >= MIN_PREFIX
         {
@@ -163,7 +165,15 @@ impl LiveSearch {
             if is_over() {
                 return Ok(());
             }
-            let problems = problems.into_iter().chain(finder.left_out()?.problems());
+            let left_out = finder.left_out()?;
+            // Before they were looked for, they are not left out.
+            let waiting =
+                left_out.waiting_problem("they are read by another process; search again later");
+            let waiting = waiting.filter(|_| is_fresh);
+            let problems = problems
+                .into_iter()
+                .chain(waiting)
+                .chain(left_out.problems());
             found.left_out = problems.map(|problem| problem.to_line()).collect();
             if is_fresh {
                 found.progress.clear();
@@ -210,7 +220,7 @@ fn to_match(moment: &FoundMoment, now: Timestamp, redactor: &mut Redactor) -> Re
         entry: moment.seq.0,
         short: short_name(&moment.record),
         unit: text::printable(&unit, 200).into_owned(),
-        kind: moment.kind.clone(),
+        kind: moment.kind.trim_start_matches("control_").to_owned(),
         tool: moment
             .tool
             .as_deref()

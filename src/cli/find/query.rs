@@ -5,18 +5,15 @@ use serde_json::Value;
 
 use super::{
     super::exit::CliError,
-    place::{TextPlace, snippet},
+    place::{SoughtText, TextPlace, snippet},
     terms::FindTerms,
 };
 use ingestdeck_core::{
-    run::{EntryRef, EntryScope, entry_search::TextMatcher},
+    run::{EntryRef, EntryScope},
     tape::{EntryBody, Millis, RunId, Seq},
     units::failure_tally::bare_name,
 };
-use ingestdeck_records::store::{
-    RunStore,
-    text_index::{TextRecord, has_word},
-};
+use ingestdeck_records::store::{RunStore, text_index::has_word, text_record::TextRecord};
 
 /// Maximum length of all texts in bytes.
 const MAX_TEXT_BYTES: usize = 10_000;
@@ -27,7 +24,7 @@ pub(crate) struct FindQuery {
     /// All texts, for the index.
     pub words: String,
     /// All of these texts must be in the entry.
-    texts: Vec<TextMatcher>,
+    texts: Vec<SoughtText>,
     pub run: Option<RunId>,
     unit: Option<GlobMatcher>,
     tool: Option<GlobMatcher>,
@@ -45,8 +42,12 @@ impl FindQuery {
         let (since, until) = terms.period().resolve()?;
         let run = terms.run.as_deref().map(|run| store.resolve(run));
         let run = run.transpose()?.map(|found| found.id);
-        let matcher = |text: &str| {
-            TextMatcher::new(text)
+        let last = terms.texts.last();
+        let has_beginning = last.is_some_and(|text| text.ends_with('*'));
+        let count = terms.texts.len();
+        let matcher = |(place, text): (usize, &str)| {
+            let is_beginning = has_beginning && place + 1 == count;
+            SoughtText::new(text, is_beginning)
                 .map_err(|error| CliError::usage(format!("the text cannot be searched: {error}")))
         };
         let glob = |given: &Option<String>| {
@@ -70,7 +71,8 @@ impl FindQuery {
             };
             return Err(CliError::usage("the text has no word").with_help(help));
         }
-        let texts = terms.plain_texts().filter(|text| !text.is_empty());
+        let texts = terms.plain_texts().enumerate();
+        let texts = texts.filter(|(_, text)| !text.is_empty());
         Ok(Self {
             words,
             texts: texts.map(matcher).collect::<Result<_, _>>()?,
@@ -153,7 +155,7 @@ impl FoundMoment {
             EntryBody::Stdout(json) | EntryBody::Stdin(json) | EntryBody::Note(json) => {
                 serde_json::from_slice::<Value>(json)
                     .ok()
-                    .and_then(|value| TextPlace::find(&value, first, 0))
+                    .and_then(|value| TextPlace::find(&value, first))
             }
             EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => None,
         };

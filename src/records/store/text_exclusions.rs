@@ -8,7 +8,7 @@ use ingestdeck_core::{
     tape::{EntryBody, RunId},
 };
 
-use super::text_index::TextRecord;
+use super::text_record::TextRecord;
 
 /// Patterns of what is not searched.
 #[derive(Clone, Debug, Default)]

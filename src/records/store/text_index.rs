@@ -18,6 +18,7 @@ use rusqlite::{
 use super::{
     db::{self, DbError, DbFault},
     text_exclusions::TextExclusions,
+    text_record::TextRecord,
 };
 use ingestdeck_core::{
     run::{EntrySource, PollStatus},
@@ -72,30 +73,6 @@ const MAX_QUERY_WORDS: usize = 32;
 const SHRINK: &str = "INSERT INTO texts (texts) VALUES ('optimize'); VACUUM;
     PRAGMA wal_checkpoint(TRUNCATE)";
 
-/// A record whose words are in the database.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum TextRecord {
-    Run(RunId),
-    /// A session file of Claude Code.
-    Session(PathBuf),
-}
-
-impl TextRecord {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        match text.starts_with('/') {
-            true => Some(Self::Session(text.into())),
-            false => RunId::parse(text).map(Self::Run),
-        }
-    }
-
-    fn to_text(&self) -> String {
-        match self {
-            Self::Run(id) => id.to_string(),
-            Self::Session(path) => path.to_string_lossy().into_owned(),
-        }
-    }
-}
-
 /// The database of the words.
 #[derive(Debug)]
 pub struct TextIndex {
@@ -123,7 +100,7 @@ pub struct UnindexedTexts {
 
 /// What the database has of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KnownText {
+pub(super) struct IndexedText {
     /// Length of the file when its words were read.
     pub bytes: u64,
     /// The limit of the size at which its words were deleted; `None` if they are there.
@@ -335,13 +312,13 @@ impl TextIndex {
     }
 
     /// The records that it knows, by their text.
-    pub(super) fn known(&self) -> Result<HashMap<String, KnownText>, DbError> {
+    pub(super) fn known(&self) -> Result<HashMap<String, IndexedText>, DbError> {
         let select = || {
             self.connection
                 .prepare_cached("SELECT record, bytes, dropped_at FROM text_records")?
                 .query_map([], |row| {
                     let dropped_at = db::to_u64(row.get(2)?);
-                    let known = KnownText {
+                    let known = IndexedText {
                         bytes: db::to_u64(row.get(1)?),
                         dropped_at: (dropped_at > 0).then_some(dropped_at),
                     };
@@ -353,9 +330,9 @@ impl TextIndex {
     }
 
     pub(super) fn known_record<'a>(
-        known: &'a HashMap<String, KnownText>,
+        known: &'a HashMap<String, IndexedText>,
         record: &TextRecord,
-    ) -> Option<&'a KnownText> {
+    ) -> Option<&'a IndexedText> {
         known.get(&record.to_text())
     }
 
@@ -551,8 +528,13 @@ pub fn has_word(text: &str) -> bool {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|char: char| !(is_letter(char) || char == '_'))
+    text.split(|char: char| !is_in_word(char))
         .filter(|word| !word.is_empty())
+}
+
+/// True for a character that belongs to the same word as such characters next to it.
+pub fn is_in_word(char: char) -> bool {
+    is_letter(char) || char == '_'
 }
 
 /// True for characters of words that SQLite and this file separate in the same way: letters and digits of ASCII, Latin, Greek and

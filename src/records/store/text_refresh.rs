@@ -7,7 +7,8 @@ use super::{
     index_refresh::{OpenTape, RefreshError},
     runs::RunStore,
     text_exclusions::TextExclusions,
-    text_index::{PutTextError, TextIndex, TextRecord},
+    text_index::{PutTextError, TextIndex},
+    text_record::TextRecord,
 };
 use ingestdeck_core::{diagnostic::Diagnostic as _, tape::RunId};
 use ingestdeck_os::scoped_dir::ScopedDir;
@@ -98,6 +99,8 @@ impl RunStore {
         places.sort_by_key(|place| std::cmp::Reverse(place.began_ms));
         texts.set_exclusions(&scope.exclusions.unit_patterns())?;
         texts.retain(&places.iter().map(|place| &place.record).collect())?;
+        // The limit may have been lowered.
+        texts.drop_oldest(scope.max_bytes)?;
         let known = texts.known()?;
         let mut changed = Vec::new();
         for place in places {
@@ -117,11 +120,12 @@ impl RunStore {
                 changed.push((place, length));
             }
         }
-        let count = changed.len();
+        let all = all - done.excluded;
+        let known = all - changed.len();
         let mut is_full = false;
         for (read, (place, length)) in changed.into_iter().enumerate() {
-            if !proceed(read, count) {
-                done.waiting = count - read;
+            if !proceed(known + read, all) {
+                done.waiting = all - known - read;
                 break;
             }
             let stored = match (length, is_full) {

@@ -16,7 +16,6 @@ mod state;
 mod view;
 
 pub(crate) use state::RecordSearchPage;
-pub use state::{OpenSearch, RecordMatch, RecordMatches, RecordSearchChannel};
 
 impl Page for RecordSearchPage {
     fn name(&self) -> &'static str {

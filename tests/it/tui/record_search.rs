@@ -47,16 +47,43 @@ fn found(query: &str) -> RecordMatches {
         query: query.to_owned(),
         texts: vec!["orders".to_owned()],
         rows: vec![
-            row("841906", "docs-growers #1", "call", "wiki_write", "wiki/orders.md"),
-            row("841906", "docs-growers #1", "result", "query", "no such table: orders"),
+            row(
+                "841906",
+                "docs-growers #1",
+                "call",
+                "wiki_write",
+                "wiki/orders.md",
+            ),
+            row(
+                "841906",
+                "docs-growers #1",
+                "result",
+                "query",
+                "no such table: orders",
+            ),
             session,
-            row("556478", "dbt-models-staging-and-a-very-long-name #12", "answer", "", &long),
-            row("556478", "", "note", "", "\u{1b}[31morders\u{7} of \u{202e}units"),
+            row(
+                "556478",
+                "dbt-models-staging-and-a-very-long-name #12",
+                "answer",
+                "",
+                &long,
+            ),
+            row(
+                "556478",
+                "",
+                "note",
+                "",
+                "\u{1b}[31morders\u{7} of \u{202e}units",
+            ),
         ],
         has_more: false,
         progress: String::new(),
         problem: String::new(),
-        left_out: vec!["the oldest 3 runs and sessions not searched: the index is full (raise find.max_index_mb in the settings)".to_owned()],
+        left_out: vec![
+            "index full, oldest 3 runs and sessions not searched (raise find.max_index_mb)"
+                .to_owned(),
+        ],
     }
 }
 
@@ -185,7 +212,10 @@ fn steps_back_lead_from_the_text_to_the_list() {
     let (_, exit, searched) = search(Some(found("orders")), None, "/x<enter>", (80, 24));
     assert_eq!(
         (exit.reason, searched),
-        (ExitReason::Closed, vec!["ordersx".to_owned()])
+        (
+            ExitReason::Closed,
+            ["orders", "ordersx"].map(str::to_owned).to_vec()
+        )
     );
 }
 
@@ -221,7 +251,7 @@ fn found_moments_open_and_return_to_the_results() {
     session.shows("session file");
     // From the moment to the units of the session, and from there to the results.
     session.press("\u{1b}");
-    session.shows("PAUSED");
+    session.shows("Enter inspect");
     session.press("\u{1b}");
     session.shows("1 entry");
     session.press("/\u{15}wiki_write");

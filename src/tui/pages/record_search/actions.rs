@@ -1,12 +1,13 @@
 //! The search of all runs and sessions: typing the text, and opening what was found.
 
-use super::{OpenSearch, RecordSearchPage};
+use super::RecordSearchPage;
 use crate::{
     action::{Availability, require},
     effect::ScreenEffect,
     home_choice::{ChosenMoment, HomeChoice},
     model::{InputPurpose, LineInput},
     page::ScreenModel,
+    record_matches::OpenSearch,
 };
 use ingestdeck_core::run::state::RunView;
 

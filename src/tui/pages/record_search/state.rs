@@ -1,77 +1,9 @@
-//! What the search of all runs and sessions found. The caller searches; this reads no file.
+//! The search of all runs and sessions: its text, and the selected row.
 
-use std::path::PathBuf;
-
-use tokio::sync::{mpsc, watch};
-
-use crate::model::ScrollList;
-
-/// The search of all runs and sessions, which another thread does.
-#[derive(Clone, Debug)]
-pub struct RecordSearchChannel {
-    /// Receives each text as it is typed.
-    pub queries: mpsc::UnboundedSender<String>,
-    /// What is found for the last text.
-    pub found: watch::Receiver<RecordMatches>,
-    /// What is shown first: the search from which a record was opened.
-    pub reopened: Option<Box<OpenSearch>>,
-}
-
-/// What was found so far, newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordMatches {
-    /// The text that was searched, as it was typed.
-    pub query: String,
-    /// What an entry must contain, for the highlights.
-    pub texts: Vec<String>,
-    pub rows: Vec<RecordMatch>,
-    /// True if there are more than those of `rows`.
-    pub has_more: bool,
-    /// What is done now; empty once everything is searched.
-    pub progress: String,
-    /// Why nothing is found, with a remedy; empty if the search works.
-    pub problem: String,
-    /// What is not searched, one sentence each.
-    pub left_out: Vec<String>,
-}
-
-/// An entry that contains the text.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordMatch {
-    /// The id of its run; empty for a session.
-    pub run: String,
-    /// The file of its session; empty for a run.
-    pub session: PathBuf,
-    pub entry: u64,
-    /// The short id of its run or session.
-    pub short: String,
-    /// Its unit and attempt; empty if it belongs to none.
-    pub unit: String,
-    /// `call`, `result`, `answer` or another kind.
-    pub kind: String,
-    /// The tool of a call or a result; empty for others.
-    pub tool: String,
-    pub has_failed: bool,
-    /// Time since it was written.
-    pub age: String,
-    /// The found text, and what is around it.
-    pub text: String,
-}
-
-impl RecordMatch {
-    /// True for an entry of a session file.
-    pub(super) fn is_of_session(&self) -> bool {
-        self.run.is_empty()
-    }
-}
-
-/// A search and the place in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OpenSearch {
-    pub found: RecordMatches,
-    /// Index of the selected row.
-    pub selected: usize,
-}
+use crate::{
+    model::ScrollList,
+    record_matches::{OpenSearch, RecordMatch, RecordMatches},
+};
 
 /// The state of the page.
 #[derive(Clone, Debug, Default)]
@@ -99,6 +31,11 @@ impl RecordSearchPage {
             return;
         }
         let is_same_text = self.found.query == found.query;
+        // A repeated search first has fewer rows than the one before.
+        if is_same_text && found.rows.len() < self.found.rows.len() && !found.progress.is_empty() {
+            self.found.progress = found.progress;
+            return;
+        }
         let selected = self
             .selected()
             .filter(|_| is_same_text && self.list.selected > 0);
@@ -154,5 +91,20 @@ mod tests {
         assert!(page.is_outdated() && page.found.rows.len() == 3);
         page.replace(found("ab", &[5, 2]));
         assert_eq!(page.selected().map(|row| row.entry), Some(5));
+        // The text is searched again.
+        let again = |entries: &[u64], progress: &str| RecordMatches {
+            progress: progress.to_owned(),
+            ..found("ab", entries)
+        };
+        page.replace(again(&[5], "searching"));
+        assert_eq!(
+            (page.found.rows.len(), page.found.progress.as_str()),
+            (2, "searching")
+        );
+        page.replace(again(&[5], ""));
+        assert_eq!(
+            (page.found.rows.len(), page.found.progress.as_str()),
+            (1, "")
+        );
     }
 }

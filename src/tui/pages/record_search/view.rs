@@ -2,10 +2,11 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{RecordMatch, RecordSearchPage};
+use super::RecordSearchPage;
 use crate::{
     model::around_match,
     page::DrawContext,
+    record_matches::RecordMatch,
     theme::StyleRole,
     widgets::{RowWriter, mark_matches, pane},
 };
@@ -13,10 +14,12 @@ use ingestdeck_core::text;
 
 /// Width from which rows have a column for the tool.
 const WIDE: u16 = 100;
-/// Columns of the age, the kind and the short id.
+/// Width from which rows have a column for the unit.
+const MEDIUM: u16 = 56;
+/// Columns of the age and the kind, and most columns of the short id.
 const AGE: usize = 8;
 const KIND: usize = 7;
-const SHORT: usize = 11;
+const MAX_SHORT: usize = 11;
 /// Most columns of units and tools.
 const MAX_NAME: usize = 36;
 /// Maximum number of rows about what is not searched.
@@ -27,9 +30,12 @@ const HELP: &[&str] = &[
     "Finds prompts, answers, calls, results, stderr lines and notes of all runs and sessions.",
     "All words must be in an entry; the last one may be a beginning. \"no such table\" is one text.",
     "",
-    "tool:wiki_*   calls and results of these tools     unit:docs-*   entries of these units",
-    "failed        results of failed calls              run:latest    entries of one run",
-    "since:7d      not older; or a date                 until:12h     older",
+    "tool:wiki_*   calls and results of these tools",
+    "failed        results of failed calls",
+    "unit:docs-*   entries of these units",
+    "run:latest    entries of one run",
+    "since:7d      not older than a week; or since a date",
+    "until:12h     older than 12 hours; or before a date",
     "no-sessions   only runs",
 ];
 
@@ -54,7 +60,8 @@ fn notes(page: &RecordSearchPage) -> &[String] {
 pub(crate) fn draw(scene: &DrawContext<'_>, page: &RecordSearchPage, area: Rect, buf: &mut Buffer) {
     let found = &page.found;
     let query = text::printable(&page.query, 60);
-    let count = match (page.is_outdated() || page.query.is_empty(), found.has_more) {
+    let is_unknown = page.is_outdated() || page.query.is_empty() || !found.problem.is_empty();
+    let count = match (is_unknown, found.has_more) {
         (true, _) => String::new(),
         (false, true) => format!(" the newest {}", found.rows.len()),
         (false, false) if found.rows.len() == 1 => " 1 entry".to_owned(),
@@ -99,7 +106,11 @@ pub(crate) fn draw(scene: &DrawContext<'_>, page: &RecordSearchPage, area: Rect,
         widths.max().unwrap_or_default().min(most)
     };
     let most = (usize::from(inside.width) / 4).min(MAX_NAME);
-    let units = widest(|row| &row.unit, most);
+    let short = widest(|row| &row.short, MAX_SHORT);
+    let units = match area.width >= MEDIUM {
+        true => widest(|row| &row.unit, most),
+        false => 0,
+    };
     let tools = match area.width >= WIDE {
         true => widest(|row| &row.tool, most),
         false => 0,
@@ -110,7 +121,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, page: &RecordSearchPage, area: Rect,
             height: 1,
             ..rows
         };
-        draw_row(scene, (page, row), (units, tools), line, buf);
+        draw_row(scene, (page, row), (short, units, tools), line, buf);
         if index == page.list.selected {
             buf.set_style(line, scene.theme.style(StyleRole::Selected));
         }
@@ -130,21 +141,11 @@ fn explain(scene: &DrawContext<'_>, page: &RecordSearchPage, area: Rect, buf: &m
         vec![
             "nothing contains it".to_owned(),
             "Fewer or other words may be found; a text begins and ends at words of letters, digits and _.".to_owned(),
+            "Words such as failed and tool:query are filters; between quotes, they are texts.".to_owned(),
         ]
     };
     let width = usize::from(area.width);
-    let is_help = page.query.trim().is_empty();
-    let wrapped = lines
-        .iter()
-        .flat_map(|line| match is_help && text::width(line) > width {
-            // The columns of the help become lines.
-            true => line
-                .split("     ")
-                .map(|part| part.trim().to_owned())
-                .collect(),
-            false => vec![line.clone()],
-        });
-    let wrapped = wrapped.flat_map(|line| match line.is_empty() {
+    let wrapped = lines.into_iter().flat_map(|line| match line.is_empty() {
         true => vec![line],
         false => text::wrap(&line, width),
     });
@@ -161,7 +162,7 @@ fn explain(scene: &DrawContext<'_>, page: &RecordSearchPage, area: Rect, buf: &m
 fn draw_row(
     scene: &DrawContext<'_>,
     (page, row): (&RecordSearchPage, &RecordMatch),
-    (units, tools): (usize, usize),
+    (short, units, tools): (usize, usize, usize),
     area: Rect,
     buf: &mut Buffer,
 ) {
@@ -173,7 +174,7 @@ fn draw_row(
         true => StyleRole::Focus,
         false => StyleRole::Text,
     };
-    pen.cell(role, &text::fit_middle(&row.short, SHORT, cut), SHORT);
+    pen.cell(role, &text::fit_middle(&row.short, short, cut), short);
     pen.skip(1);
     if units > 0 {
         pen.cell(
