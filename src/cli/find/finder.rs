@@ -2,6 +2,7 @@
 //! and compared, so that everything found is there.
 
 use std::{
+    cell::OnceCell,
     collections::{HashMap, HashSet},
     path::PathBuf,
     time::SystemTime,
@@ -36,15 +37,15 @@ use ingestdeck_records::{
 /// Bytes of a tape in which entries are looked for together.
 const SLICE: usize = 16 << 20;
 /// Entries before a result in which its call is looked for.
-const MAX_CALL_DISTANCE: u64 = 400;
+const MAX_CALL_DISTANCE: u64 = 2_000;
 
 /// The search of one project.
 pub(crate) struct RecordFinder {
     pub store: RunStore,
     texts: TextIndex,
     scope: TextScope,
-    /// The index over the runs, which has the tools of their calls.
-    db: Option<Db>,
+    /// The index over the runs, which has the tools of their calls, once it was needed and if it can be used.
+    db: OnceCell<Option<Db>>,
     /// Records that could not be opened when something was found in them.
     gone: HashSet<TextRecord>,
     report: TextRefreshReport,
@@ -102,13 +103,11 @@ impl RecordFinder {
             sessions: sessions.collect(),
         };
         let texts = store.open_text_index().map_err(unusable)?;
-        // Without it, only the tools of results are unknown.
-        let db = has_runs.then(|| recorded_tapes::open_updated_index(&store).ok());
         Ok(Some(Self {
             store,
             texts,
             scope,
-            db: db.flatten().map(|(db, _)| db),
+            db: OnceCell::new(),
             gone: HashSet::new(),
             report: TextRefreshReport::default(),
             omitted_sessions,
@@ -170,7 +169,7 @@ impl RecordFinder {
             .map(|session| &session.path)
             .collect();
         let (mut problems, mut tape) = (Vec::new(), None::<SearchedTape>);
-        let (store, db, scope, gone) = (&self.store, self.db.as_ref(), &self.scope, &mut self.gone);
+        let (store, db, scope, gone) = (&self.store, &self.db, &self.scope, &mut self.gone);
         let mut check = |record: TextRecord, seq: Seq| {
             // The database may be from elsewhere, so only the paths of sessions that were listed are opened.
             let is_known = match &record {
@@ -182,7 +181,7 @@ impl RecordFinder {
             }
             let mut opened = match tape.take() {
                 Some(opened) if opened.record == record => opened,
-                _ => match SearchedTape::open(store, scope, db, &record) {
+                _ => match SearchedTape::open(store, scope, &record) {
                     Ok(opened) => opened,
                     Err(problem) => {
                         problems.push(problem);
@@ -192,7 +191,11 @@ impl RecordFinder {
                 },
             };
             let read = match query.reaches(opened.modified) {
-                true => opened.read(seq, query),
+                true => opened.read(seq, query, &|| {
+                    // An index that lacks the newest calls is enough: their tools are also looked for on the tape.
+                    let open = || store.open_database().ok();
+                    db.get_or_init(open).as_ref()
+                }),
                 false => Ok(None),
             };
             tape = Some(opened);
@@ -330,18 +333,13 @@ struct SearchedTape {
     source: FileSource,
     /// When it was written last, in milliseconds since 1970.
     modified: i64,
-    /// The tool of each call.
-    tools: HashMap<String, String>,
+    /// The tool of each call, once one was needed.
+    tools: Option<HashMap<String, String>>,
     is_scanned: bool,
 }
 
 impl SearchedTape {
-    fn open(
-        store: &RunStore,
-        scope: &TextScope,
-        db: Option<&Db>,
-        record: &TextRecord,
-    ) -> Result<Self, Problem> {
+    fn open(store: &RunStore, scope: &TextScope, record: &TextRecord) -> Result<Self, Problem> {
         let failed =
             |cause: String| Problem::new(format!("{} is left out: {cause}", record_name(record)));
         let (path, file) = match record {
@@ -362,34 +360,22 @@ impl SearchedTape {
         let modified = since_1970(modified.map_err(|error| failed(error.to_string()))?);
         let source = FileSource::from_file(&path, file);
         let source = source.map_err(|error| failed(Problem::from_error(&error).to_line()))?;
-        let mut tools = HashMap::new();
-        if let (TextRecord::Run(run), Some(db)) = (record, db) {
-            let filter = IndexFilter {
-                run: Some(*run),
-                ..IndexFilter::default()
-            };
-            // Without them, the tools of results are looked for on the tape.
-            let _ = db.rows(IndexView::Audit, &filter, &mut |row| {
-                let [id, tool] =
-                    ["tool_use_id", "tool"].map(|name| row.get(name).and_then(Value::as_str));
-                tools.extend(
-                    id.zip(tool)
-                        .map(|(id, tool)| (id.to_owned(), tool.to_owned())),
-                );
-                true
-            });
-        }
         Ok(Self {
             record: record.clone(),
             source,
             modified,
-            tools,
+            tools: None,
             is_scanned: false,
         })
     }
 
     /// The entry, if it is what the query looks for.
-    fn read(&mut self, seq: Seq, query: &FindQuery) -> Result<Option<FoundMoment>, Problem> {
+    fn read<'a>(
+        &mut self,
+        seq: Seq,
+        query: &FindQuery,
+        db: &dyn Fn() -> Option<&'a Db>,
+    ) -> Result<Option<FoundMoment>, Problem> {
         let name = record_name(&self.record);
         let failed = |error: &dyn std::fmt::Display| {
             Problem::new(format!("{name} cannot be read to its end: {error}"))
@@ -408,7 +394,7 @@ impl SearchedTape {
         let (tools, mut found, mut unknown) = (&self.tools, None, None);
         let read = self.source.read(seq, &mut |entry| {
             found = FoundMoment::new(&entry, record, query, &mut |call| {
-                let tool = tools.get(call).cloned();
+                let tool = tools.as_ref().and_then(|tools| tools.get(call)).cloned();
                 if tool.is_none() {
                     unknown = Some(call.to_owned());
                     // It may be the one that is looked for.
@@ -421,15 +407,50 @@ impl SearchedTape {
         let Some(call) = unknown else {
             return Ok(found);
         };
-        let tool = self.find_tool(&call, seq);
-        self.tools.insert(call, tool.unwrap_or_default());
-        let (tools, mut found) = (&self.tools, None);
+        let mut tools = match self.tools.take() {
+            Some(tools) => tools,
+            None => self.indexed_tools(db),
+        };
+        if !tools.contains_key(&call) {
+            let tool = self.find_tool(&call, seq);
+            tools.insert(call, tool.unwrap_or_default());
+        }
+        let (tools, mut found) = (&*self.tools.insert(tools), None);
         let record = (&self.record, began);
         let read = self.source.read(seq, &mut |entry| {
-            found = FoundMoment::new(&entry, record, query, &mut |call| tools.get(call).cloned());
+            found = FoundMoment::new(&entry, record, query, &mut |call| {
+                let tool = tools.get(call).cloned();
+                tool.filter(|tool| !tool.is_empty())
+            });
         });
         read.map_err(|error| failed(&error))?;
         Ok(found)
+    }
+
+    /// The tools of the calls that the index knows.
+    fn indexed_tools<'a>(&self, db: &dyn Fn() -> Option<&'a Db>) -> HashMap<String, String> {
+        let mut tools = HashMap::new();
+        let TextRecord::Run(run) = &self.record else {
+            return tools;
+        };
+        let Some(db) = db() else {
+            return tools;
+        };
+        let filter = IndexFilter {
+            run: Some(*run),
+            ..IndexFilter::default()
+        };
+        // Without them, they are looked for on the tape.
+        let _ = db.rows(IndexView::Audit, &filter, &mut |row| {
+            let [id, tool] =
+                ["tool_use_id", "tool"].map(|name| row.get(name).and_then(Value::as_str));
+            tools.extend(
+                id.zip(tool)
+                    .map(|(id, tool)| (id.to_owned(), tool.to_owned())),
+            );
+            true
+        });
+        tools
     }
 
     /// The tool of a call among the entries before its result.

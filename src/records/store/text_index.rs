@@ -22,7 +22,7 @@ use super::{
 };
 use ingestdeck_core::{
     run::{EntrySource, PollStatus},
-    tape::{RunId, Seq},
+    tape::Seq,
 };
 
 /// A row of `texts` has the number of its record in the upper bits and its entry in the lower ones. Numbers grow with the time

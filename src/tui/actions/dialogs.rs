@@ -96,7 +96,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::Older,
         "older",
         "older",
-        "previous command; previous row of what is found",
+        "previous command, or what is found above",
         recall::<true>,
     )
     .scope(ActionScope::Typing),
@@ -104,7 +104,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::Newer,
         "newer",
         "newer",
-        "next command; next row of what is found",
+        "next command, or what is found below",
         recall::<false>,
     )
     .scope(ActionScope::Typing),
