@@ -20,7 +20,7 @@ mod place;
 mod query;
 mod terms;
 
-use finder::{RecordFinder, short_name};
+use finder::{LeftOutRecords, RecordFinder, short_name};
 use query::{FindQuery, FoundMoment};
 use terms::FindTerms;
 
@@ -44,6 +44,7 @@ pub(super) fn find(global: &GlobalArgs, args: &FindArgs) -> Result<Exit, CliErro
     let columns = columns.iter().copied().map(str::to_owned).collect();
     let mut table = TableWriter::new(format, columns, Some(1), redactor);
     let Some(mut finder) = RecordFinder::open(global)? else {
+        table.push_object("left_out", LeftOutRecords::default().to_json());
         return table
             .finish("no runs yet; `ingestdeck run` records one\n")
             .map(|()| Exit::Ok);
