@@ -83,15 +83,13 @@ pub(crate) fn draw(scene: &DrawContext<'_>, page: &RecordSearchPage, area: Rect,
     };
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
     let rows = rows_area(page, inside);
-    let mut y = rows.bottom();
-    for note in notes(page) {
+    for (y, note) in (rows.bottom()..).zip(notes(page)) {
         let row = Rect {
             y,
             height: 1,
             ..inside
         };
         RowWriter::row(scene, buf, row).put(StyleRole::Warning, &text::one_row(note, 300));
-        y += 1;
     }
     if found.rows.is_empty() || page.query.is_empty() || !found.problem.is_empty() {
         explain(scene, page, rows, buf);
