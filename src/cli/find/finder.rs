@@ -3,7 +3,7 @@
 
 use std::{
     cell::OnceCell,
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::Entry},
     path::PathBuf,
     time::SystemTime,
 };
@@ -11,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    super::{args::GlobalArgs, exit::CliError, project, runs, settings},
+    super::{args::GlobalArgs, exit::CliError, runs, settings},
     query::{FindQuery, FoundMoment},
 };
 use ingestdeck_core::{
@@ -78,17 +78,16 @@ impl RecordFinder {
                 .with_location(&exclude.origin)
                 .with_help("write patterns such as unit:docs-*, run:019a* and session:*")
         })?;
-        let directory = project::resolve_directory(global)?;
-        let directory = directory.canonicalize().unwrap_or(directory);
+        let directory = store.project();
         let has_runs = !store.list()?.is_empty();
         // Elsewhere, nothing is written for a search.
         if !has_runs
-            && !ScopedDir::open(&directory).is_ok_and(|directory| directory.is_file("ktx.yaml"))
+            && !ScopedDir::open(directory).is_ok_and(|directory| directory.is_file("ktx.yaml"))
         {
             return Ok(None);
         }
         let (sessions, omitted_sessions) = user_dirs::claude_dir()
-            .map(|claude| session_paths(&claude, &directory))
+            .map(|claude| session_paths(&claude, directory))
             .unwrap_or_default();
         if !has_runs && sessions.is_empty() {
             return Ok(None);
@@ -411,9 +410,8 @@ impl SearchedTape {
             Some(tools) => tools,
             None => self.indexed_tools(db),
         };
-        if !tools.contains_key(&call) {
-            let tool = self.find_tool(&call, seq);
-            tools.insert(call, tool.unwrap_or_default());
+        if let Entry::Vacant(entry) = tools.entry(call.clone()) {
+            entry.insert(self.find_tool(&call, seq).unwrap_or_default());
         }
         let (tools, mut found) = (&*self.tools.insert(tools), None);
         let record = (&self.record, began);
