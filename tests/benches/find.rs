@@ -23,20 +23,17 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let runs = record(folder.path())?;
     let (project, runs) = (argument(folder.path())?, argument(&runs)?);
-    let find = |word: &str, more: &[&str]| {
+    let find = |word: &str, more: &[&str]| -> BenchResult<f64> {
         let args = [
-            &[
-                "--project-dir",
-                project,
-                "find",
-                word,
-                "--no-sessions",
-                "--limit",
-                "20",
-            ],
-            more,
-        ]
-        .concat();
+            "--project-dir",
+            project,
+            "find",
+            word,
+            "--no-sessions",
+            "--limit",
+            "20",
+        ];
+        let args = [&args[..], more].concat();
         Ok(run(ingestdeck(), &args, ProbeOutput::Null)?.seconds)
     };
     let seconds = find(RARE_WORD, &["--all"])?;
