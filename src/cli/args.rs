@@ -756,6 +756,9 @@ pub(crate) struct ReplayArgs {
     /// Exit after this step; for benchmarks
     #[arg(long, hide = true, value_enum)]
     pub until: Option<MeasuredStep>,
+    /// The home screen opened it, and is shown again after it.
+    #[arg(skip)]
+    pub is_from_home: bool,
 }
 
 impl ReplayArgs {

@@ -18,9 +18,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::{
-    args::{Cli, GlobalArgs, Ui},
+    args::{Cli, CliCommand, GlobalArgs, Ui},
     exit::{CliError, Exit},
+    find,
     home_activity::Activity,
+    period::age,
     playback_output, project, runs, screen, session_files, settings,
 };
 use ingestdeck_core::{
@@ -131,6 +133,7 @@ fn browse(
     run: fn(&Cli) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
     let (mut selected, mut messages) = (0, Vec::new());
+    let mut reopened = None;
     loop {
         // What changes while the list is read is found by the next look.
         let activity = listing.activity(global);
@@ -141,7 +144,10 @@ fn browse(
             ..content
         };
         let follow = |shown| follow_activity(global.clone(), listing.clone(), activity, shown);
-        let (reason, shown) = show(global, shown, std::mem::take(&mut messages), follow)?;
+        let search =
+            matches!(listing, Listing::Home).then(|| find::live::start(global, reopened.take()));
+        let startup = (std::mem::take(&mut messages), search);
+        let (reason, shown) = show(global, shown, startup, follow)?;
         let ExitReason::Chosen(choice) = reason else {
             return Ok(screen::exit_after(&reason, Exit::Ok));
         };
@@ -151,6 +157,19 @@ fn browse(
             .position(|line| is_chosen(line, &choice))
             .unwrap_or_default();
         match choice {
+            HomeChoice::Moment(moment) => {
+                let mut cli = parse(global, &HomeChoice::Moment(moment.clone()))?;
+                if let Some(CliCommand::Replay(args)) = &mut cli.command {
+                    args.is_from_home = true;
+                }
+                reopened = Some(Box::new(moment.search));
+                match run(&cli) {
+                    Ok(exit @ Exit::Signal(_)) => return Ok(exit),
+                    Ok(_) => {}
+                    Err(failure) if matches!(failure.exit, Exit::Signal(_)) => return Err(failure),
+                    Err(failure) => messages.push(failure.to_line()),
+                }
+            }
             // A record that cannot be shown does not end the program.
             HomeChoice::Replay(_)
             | HomeChoice::Watch(_)
@@ -272,9 +291,17 @@ fn run_units_args(choice: &HomeChoice) -> Vec<String> {
 
 /// The arguments of the command that does what was chosen, with the options of this call.
 fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
-    let (path, given);
+    let (path, given, entry);
     let words: Vec<&str> = match choice {
         HomeChoice::Replay(run) => vec!["replay", run],
+        HomeChoice::Moment(moment) => {
+            entry = moment.entry.to_string();
+            path = match moment.run.is_empty() {
+                true => moment.session.to_string_lossy().into_owned(),
+                false => moment.run.clone(),
+            };
+            vec!["replay", "--entry", &entry, "--", &path]
+        }
         HomeChoice::Watch(run) => vec!["attach", run],
         HomeChoice::StopSession(id) => vec!["ctl", "--run", id, "stop-all"],
         HomeChoice::File(file) => {
@@ -329,6 +356,8 @@ fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
             HomeChoice::Replay(id) | HomeChoice::Watch(id) | HomeChoice::Diff(_, id),
         ) => run.id == *id,
         (HomeLine::Session(session), HomeChoice::File(path)) => session.path == *path,
+        (HomeLine::Run(run), HomeChoice::Moment(moment)) => run.id == moment.run,
+        (HomeLine::Session(session), HomeChoice::Moment(moment)) => session.path == moment.session,
         (HomeLine::Session(session), HomeChoice::Watch(id) | HomeChoice::StopSession(id)) => {
             session.background.as_ref() == Some(id)
         }
@@ -340,14 +369,17 @@ fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
 fn show<F: Future<Output = ()> + Send + 'static>(
     global: &GlobalArgs,
     content: HomeContent,
-    messages: Vec<String>,
+    (messages, search): (Vec<String>, Option<tui::RecordSearchChannel>),
     follow: impl FnOnce(watch::Sender<HomeContent>) -> F,
 ) -> Result<(ExitReason, HomeContent), CliError> {
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
     options.startup_messages = messages;
     let (sender, shown) = watch::channel(content);
-    options.first_page = tui::FirstPage::Home(shown.clone());
+    options.first_page = tui::FirstPage::Home(tui::HomeSources {
+        content: shown.clone(),
+        search,
+    });
     // The screen always has a record; this one is empty.
     let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null"))?));
     let runtime = runtime(1)?;
@@ -638,23 +670,9 @@ fn collect_sessions(folder: &Path) -> Result<(HomeContent, Vec<String>), CliErro
     Ok((content, Vec::new()))
 }
 
-/// Time since `then` in its largest unit; a moment in the future counts as now.
-fn age(now: Timestamp, then: SystemTime) -> String {
-    let since = SystemTime::from(now)
-        .duration_since(then)
-        .unwrap_or_default()
-        .as_secs();
-    match since {
-        0..60 => "just now".to_owned(),
-        60..3600 => format!("{}m ago", since / 60),
-        3600..86_400 => format!("{}h ago", since / 3600),
-        _ => format!("{}d ago", since / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{super::args::CliCommand, *};
+    use super::*;
 
     #[test]
     fn finished_runs_have_the_sign_of_their_outcome() {
@@ -773,22 +791,5 @@ mod tests {
         }
         let diff = parse(&global, &HomeChoice::Diff("1".to_owned(), "2".to_owned())).unwrap();
         assert!(diff.global.ui == Ui::Auto && matches!(diff.command, Some(CliCommand::Diff(_))));
-    }
-
-    #[test]
-    fn age_is_given_in_its_largest_unit() {
-        let now = Timestamp::from_second(1_000_000).unwrap();
-        let ages = [0, 59, 60, 3599, 3600, 90_000, -5].map(|ago: i64| {
-            age(
-                now,
-                SystemTime::UNIX_EPOCH + Duration::from_secs((1_000_000 - ago).unsigned_abs()),
-            )
-        });
-        assert_eq!(
-            ages,
-            [
-                "just now", "just now", "1m ago", "59m ago", "1h ago", "1d ago", "just now"
-            ]
-        );
     }
 }

@@ -1,5 +1,7 @@
 //! `--since` and `--until`: a moment as a date, as a time, or as a time ago.
 
+use std::time::SystemTime;
+
 use jiff::{Span, Timestamp, civil, tz::TimeZone};
 
 use super::{args::PeriodArgs, exit::CliError};
@@ -64,6 +66,20 @@ pub(super) fn parse_moment(given: &str, now: Timestamp) -> Option<i64> {
     Some(moment.as_millisecond())
 }
 
+/// Time since `then` in its largest unit; a moment in the future counts as now.
+pub(super) fn age(now: Timestamp, then: SystemTime) -> String {
+    let since = SystemTime::from(now)
+        .duration_since(then)
+        .unwrap_or_default()
+        .as_secs();
+    match since {
+        0..60 => "just now".to_owned(),
+        60..3600 => format!("{}m ago", since / 60),
+        3600..86_400 => format!("{}h ago", since / 3600),
+        _ => format!("{}d ago", since / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +129,24 @@ mod tests {
                 .unwrap_err()
                 .to_string()
                 .contains("invalid --since `x`")
+        );
+    }
+
+    #[test]
+    fn age_is_given_in_its_largest_unit() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let ages = [0, 59, 60, 3599, 3600, 90_000, -5].map(|ago: i64| {
+            age(
+                now,
+                SystemTime::UNIX_EPOCH
+                    + std::time::Duration::from_secs((1_000_000 - ago).unsigned_abs()),
+            )
+        });
+        assert_eq!(
+            ages,
+            [
+                "just now", "just now", "1m ago", "59m ago", "1h ago", "1d ago", "just now"
+            ]
         );
     }
 }

@@ -40,7 +40,10 @@ pub(crate) fn show_record(
     options.speed = speed;
     options.exit_when = args.until.map(exit_condition);
     // A record of another program is a session, which is read; a run has units.
-    if timeline.source().info().header.is_none() {
+    let is_session = timeline.source().info().header.is_none();
+    if args.is_from_home {
+        options.first_page = tui::FirstPage::FromHome { is_session };
+    } else if is_session {
         options.first_page = tui::FirstPage::Session;
     }
     bookmarks::attach_to_record(&mut options, global, &args.what, timeline.source().info());

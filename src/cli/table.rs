@@ -109,6 +109,18 @@ impl TableWriter {
         self.result.is_ok()
     }
 
+    /// Writes an object with this name, which is not a row, for programs that read JSON.
+    pub(super) fn push_object(&mut self, name: &str, object: Value) {
+        if self.format == TableFormat::Json {
+            let version = self.version.map(|version| ("v".to_owned(), version.into()));
+            let line: Map<String, Value> = version
+                .into_iter()
+                .chain([(name.to_owned(), object)])
+                .collect();
+            self.write(format!("{}\n", Value::Object(line)).as_bytes());
+        }
+    }
+
     /// Writes the rest of the table, and then `note` if it is for people.
     pub(super) fn finish(mut self, note: &str) -> Result<(), CliError> {
         if self.format == TableFormat::Text {

@@ -1,6 +1,6 @@
 //! Opens the tapes of recorded runs, and keeps the index over them up to date. Must not interpret entries.
 
-use std::{fs::File, path::Path, time::Instant};
+use std::{fs::File, path::Path};
 
 use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
@@ -9,8 +9,10 @@ use ingestdeck_core::{
 use ingestdeck_records::{
     replay::{FileSource, OpenError, file::FollowHandle},
     store::{
-        Db, RecordedRun, RefreshReport, RunStore, index_refresh::RefreshError,
-        text_index::TextIndex, text_refresh::TextRefreshReport,
+        Db, RecordedRun, RefreshReport, RunStore,
+        index_refresh::RefreshError,
+        text_index::TextIndex,
+        text_refresh::{TextRefreshReport, TextScope},
     },
 };
 
@@ -108,21 +110,22 @@ pub fn refresh(runs: &RunStore, db: &mut Db) -> Result<RefreshReport, RefreshErr
     runs.refresh(db, &open_tape)
 }
 
-/// Reads the words of the runs whose tapes changed, until `deadline`.
+/// Reads the words of the records that changed. `proceed` receives how many of how many were read, and ends it with false.
 ///
 /// # Errors
 /// If the index of words cannot be used.
 pub fn refresh_texts(
     runs: &RunStore,
     texts: &mut TextIndex,
-    deadline: Instant,
+    scope: &TextScope,
+    proceed: &mut dyn FnMut(usize, usize) -> bool,
 ) -> Result<TextRefreshReport, RefreshError> {
     let open = |path: &Path, file: File| {
         FileSource::from_file(path, file)
             .map(|source| Box::new(source) as Box<dyn EntrySource>)
             .map_err(|error| Problem::from_error(&error))
     };
-    runs.refresh_texts(texts, &open, deadline)
+    runs.refresh_texts(texts, scope, &open, proceed)
 }
 
 /// One sentence per unreadable run.

@@ -10,7 +10,9 @@ pub mod index_rows;
 pub mod retention;
 pub mod runs;
 pub(crate) mod tape_file;
+pub mod text_exclusions;
 pub mod text_index;
+pub mod text_record;
 pub mod text_refresh;
 
 pub use bookmarks::BookmarkFile;

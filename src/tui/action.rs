@@ -181,6 +181,7 @@ pub enum UserAction {
     ResumeRun,
     DiffRuns,
     OpenPath,
+    FindText,
     AcceptChange,
     RejectChange,
     SendBack,

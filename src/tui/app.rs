@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use self::side_pane::SidePaneFollower;
 use super::{
-    ExitReason, FirstPage, HomeContent, Options, TuiExit,
+    ExitReason, FirstPage, HomeContent, HomeSources, Options, RecordMatches, TuiExit,
     cache::ScreenCache,
     edited_text::{EditTarget, UnusableEdit},
     effect::TimeStep,
@@ -24,7 +24,7 @@ use super::{
     model::{SessionPage, SharedModel},
     notification::{Notifier, TerminalStatus},
     page::{ScreenModel, SourceStatus},
-    pages::{home::HomePage, units::UnitsPage},
+    pages::{home::HomePage, record_search::RecordSearchPage, units::UnitsPage},
     playback::{Playback, Player},
     screen_message::ScreenMessage,
     text_search,
@@ -90,6 +90,8 @@ pub struct App {
     theme: Theme,
     shown: SourceStatus,
     commands: Option<mpsc::Sender<RunCommand>>,
+    /// Receives texts to find in all runs and sessions.
+    record_queries: Option<mpsc::UnboundedSender<String>>,
     /// The directory of the project, if the run is in it.
     project: Option<PathBuf>,
     notifier: Notifier,
@@ -156,12 +158,28 @@ impl App {
         model.connection.leave_action = leave_action;
         model.dialogs.views = options.table.views.clone();
         model.units_view.listing.arrange(options.table);
+        let mut record_queries = None;
         match options.first_page {
             FirstPage::Units => {}
             FirstPage::Session => model.connection.session_page = SessionPage::Wanted,
-            FirstPage::Home(content) => {
+            FirstPage::Home(HomeSources { content, search }) => {
                 model.is_home = true;
+                model.connection.has_record_search = search.is_some();
                 model.open(HomePage::new(content.borrow().clone()));
+                if let Some(search) = search {
+                    if let Some(reopened) = search.reopened {
+                        // Meanwhile, more may have been recorded. A search that has ended is shown when a text is typed.
+                        let _ = search.queries.send(reopened.found.query.clone());
+                        model.open(RecordSearchPage::reopened(*reopened));
+                    }
+                    record_queries = Some(search.queries);
+                }
+            }
+            FirstPage::FromHome { is_session } => {
+                model.connection.is_from_home = true;
+                if is_session {
+                    model.connection.session_page = SessionPage::Wanted;
+                }
             }
         }
         model.mouse.is_captured = options.terminal.mouse;
@@ -204,6 +222,7 @@ impl App {
             theme: options.theme,
             shown,
             commands,
+            record_queries,
             project: options.project,
             notifier: Notifier::default(),
             playing: PlaybackProgress {
@@ -580,6 +599,15 @@ impl App {
     pub(crate) fn home_changed(&mut self, content: HomeContent) {
         if let Some(page) = self.model.find_mut::<HomePage>() {
             page.replace(content);
+            self.model.refresh(self.timeline.view());
+            self.frames.limiter.mark(RedrawPriority::Soon);
+        }
+    }
+
+    /// The search of all runs and sessions found more.
+    pub(crate) fn records_found(&mut self, found: RecordMatches) {
+        if let Some(page) = self.model.find_mut::<RecordSearchPage>() {
+            page.replace(found);
             self.model.refresh(self.timeline.view());
             self.frames.limiter.mark(RedrawPriority::Soon);
         }

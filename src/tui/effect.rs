@@ -77,6 +77,8 @@ pub(crate) enum ScreenEffect {
     Find(SearchRequest),
     /// Search the actions of all attempts for a text.
     FindInRun(String),
+    /// Search all runs and sessions for a text.
+    FindInRecords(String),
     /// Capture the mouse, or return it to the terminal.
     Mouse(bool),
     /// Redraw the whole screen.

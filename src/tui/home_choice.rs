@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::record_matches::OpenSearch;
+
 /// What the user chose on the home screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HomeChoice {
@@ -13,6 +15,8 @@ pub enum HomeChoice {
     StopSession(String),
     /// Replay a file, or list the records in a directory.
     File(PathBuf),
+    /// Replay a run or a session from a moment that the search found.
+    Moment(Box<ChosenMoment>),
     /// Run the bundled project with a scripted agent.
     Demo,
     /// Write a first configuration of a project.
@@ -38,4 +42,16 @@ pub enum HomeChoice {
         /// The branch that the earlier run committed to; `None` for the current one.
         branch: Option<String>,
     },
+}
+
+/// A moment that the search of all runs and sessions found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChosenMoment {
+    /// The id of the run; empty for a session.
+    pub run: String,
+    /// The file of the session; empty for a run.
+    pub session: PathBuf,
+    pub entry: u64,
+    /// The search, which is shown again after the replay.
+    pub search: OpenSearch,
 }

@@ -52,6 +52,7 @@ pub(crate) mod page;
 pub mod pages;
 pub(crate) mod playback;
 mod reading_order;
+mod record_matches;
 pub mod screen_message;
 mod search_match;
 mod stream_frame;
@@ -71,13 +72,14 @@ use futures_util::FutureExt as _;
 use jiff::tz::TimeZone;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub use home_choice::HomeChoice;
+pub use home_choice::{ChosenMoment, HomeChoice};
 pub use key_table::{ChordList, KeyOverrides, KeymapError};
 pub use keymap::Keymap;
 pub use model::{ArgumentsCheck, Bookmarks, TableSettings};
 pub use pages::home::{
     HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeSessionState,
 };
+pub use record_matches::{OpenSearch, RecordMatch, RecordMatches, RecordSearchChannel};
 pub use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
@@ -167,8 +169,22 @@ pub enum FirstPage {
     Units,
     /// A session as a page to read, if the record contains only one.
     Session,
-    /// The home screen, which shows no run. The sender changes what it lists.
-    Home(watch::Receiver<HomeContent>),
+    /// The home screen, which shows no run.
+    Home(HomeSources),
+    /// A moment of a record that was opened on the home screen, to which the key for back returns.
+    FromHome {
+        /// True for a session, which is a page to read.
+        is_session: bool,
+    },
+}
+
+/// What the home screen shows.
+#[derive(Clone, Debug)]
+pub struct HomeSources {
+    /// What it lists. The sender changes it.
+    pub content: watch::Receiver<HomeContent>,
+    /// The search of all runs and sessions; `None` if there is none.
+    pub search: Option<RecordSearchChannel>,
 }
 
 /// When the screen closes automatically; used for measurements.
@@ -253,6 +269,7 @@ enum LoopEvent {
     Input(HostInput),
     TapeGrew,
     HomeChanged(Option<HomeContent>),
+    RecordsFound(Option<RecordMatches>),
     Work,
     Timer,
 }
@@ -266,8 +283,9 @@ pub async fn run_event_loop<W: ScreenHost>(
 ) -> Result<TuiExit, TuiError> {
     let until = options.exit_when;
     let mut sources = LiveEvents::default();
-    if let FirstPage::Home(content) = &options.first_page {
-        sources.home = Some(content.clone());
+    if let FirstPage::Home(home) = &options.first_page {
+        sources.home = Some(home.content.clone());
+        sources.found = home.search.as_ref().map(|search| search.found.clone());
     }
     let access = match live {
         None => RunAccess::Replay,
@@ -302,6 +320,7 @@ pub async fn run_event_loop<W: ScreenHost>(
 #[derive(Debug, Default)]
 struct LiveEvents {
     home: Option<watch::Receiver<HomeContent>>,
+    found: Option<watch::Receiver<RecordMatches>>,
     changed: Option<watch::Receiver<u64>>,
     failed: Option<oneshot::Receiver<String>>,
     outcomes: Option<mpsc::UnboundedReceiver<CommandOutcome>>,
@@ -316,6 +335,7 @@ async fn handle_events<W: ScreenHost>(
 ) -> Result<ExitReason, TuiError> {
     let LiveEvents {
         mut home,
+        mut found,
         mut changed,
         failed: mut broken,
         mut outcomes,
@@ -353,7 +373,8 @@ async fn handle_events<W: ScreenHost>(
                 }
                 LoopEvent::TapeGrew
             }
-            content = changed_home(&mut home), if home.is_some() => LoopEvent::HomeChanged(content),
+            content = next_value(&mut home), if home.is_some() => LoopEvent::HomeChanged(content),
+            rows = next_value(&mut found), if found.is_some() => LoopEvent::RecordsFound(rows),
             () = tokio::task::yield_now(), if busy => LoopEvent::Work,
             () = tokio::time::sleep(wait.unwrap_or(Duration::MAX)), if wait.is_some() => LoopEvent::Timer,
         };
@@ -370,6 +391,8 @@ async fn handle_events<W: ScreenHost>(
             LoopEvent::TapeGrew => app.tape_grew(host.clock().now),
             LoopEvent::HomeChanged(Some(content)) => app.home_changed(content),
             LoopEvent::HomeChanged(None) => home = None,
+            LoopEvent::RecordsFound(Some(rows)) => app.records_found(rows),
+            LoopEvent::RecordsFound(None) => found = None,
             LoopEvent::Work => app.work(),
             LoopEvent::Timer => app.timer_fired(host.clock().now),
             LoopEvent::Input(first) => {
@@ -417,11 +440,11 @@ async fn tape_grew(changed: &mut Option<watch::Receiver<u64>>) -> bool {
     }
 }
 
-/// Returns what the home screen lists now, or `None` if the sender was dropped.
-async fn changed_home(home: &mut Option<watch::Receiver<HomeContent>>) -> Option<HomeContent> {
-    let home = home.as_mut()?;
-    home.changed().await.ok()?;
-    Some(home.borrow_and_update().clone())
+/// Returns the next value, or `None` if the sender was dropped.
+async fn next_value<T: Clone>(values: &mut Option<watch::Receiver<T>>) -> Option<T> {
+    let values = values.as_mut()?;
+    values.changed().await.ok()?;
+    Some(values.borrow_and_update().clone())
 }
 
 /// Updates title, progress and notifications together with the frame.

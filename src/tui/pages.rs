@@ -19,6 +19,7 @@ pub(crate) mod lanes;
 pub(crate) mod log;
 pub(crate) mod reading;
 pub(crate) mod recent;
+pub(crate) mod record_search;
 pub(crate) mod review;
 pub(crate) mod tasks;
 pub(crate) mod transcript;

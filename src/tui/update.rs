@@ -8,7 +8,9 @@ use super::{
     edited_text::EditTarget,
     effect::ScreenEffect,
     page::ScreenModel,
-    pages::{self, find::add_found, review::actions as review},
+    pages::{
+        self, find::add_found, record_search::actions as record_search, review::actions as review,
+    },
     screen_message::ScreenMessage,
 };
 use ingestdeck_core::run::state::RunView;
@@ -101,6 +103,7 @@ pub(crate) fn update(
     effects.extend(hold::deny_next(model, run_view));
     listing::filter_while_typing(model, run_view);
     effects.extend(find::search_pane(model, run_view));
+    effects.extend(record_search::search_while_typing(model));
     pages::refresh(model, run_view);
     effects
 }

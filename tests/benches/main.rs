@@ -14,6 +14,7 @@
 mod attach;
 mod audit;
 mod capture;
+mod find;
 mod flood;
 mod frame;
 mod harness;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     report.topic("session-file", session_file::measure);
     report.topic("translate", |report| translate::measure(report, &capture));
     report.topic("search", search::measure);
+    report.topic("find", find::measure);
     report.topic("seek", |report| seek::measure(report, &capture));
     report.topic("flood", |report| flood::measure(report, &capture));
     report.topic("frame", frame::measure);

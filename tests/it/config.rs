@@ -99,6 +99,8 @@ fn all_layers_together_are_shown_with_their_origins() {
     warehouse.query_timeout = "30s"  # default
     warehouse.max_connections = 4  # default
     warehouse.max_scan_age = "168h"  # default
+    find.max_index_mb = 512  # default
+    find.exclude = []  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default

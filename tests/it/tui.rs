@@ -35,6 +35,7 @@ mod questions;
 mod quitting;
 mod reading;
 mod recent;
+mod record_search;
 mod review;
 mod run_summary;
 mod screens;

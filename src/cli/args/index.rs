@@ -81,10 +81,13 @@ pub(crate) struct FindArgs {
     /// Selects entries by time.
     #[command(flatten)]
     pub period: PeriodArgs,
+    /// Leave out Claude Code's own sessions of this project
+    #[arg(long)]
+    pub no_sessions: bool,
     /// Only the N newest entries
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: u64,
-    /// Read all runs that are not searched yet, however long it takes
+    /// Read all runs and sessions that are not searched yet, however long it takes
     #[arg(long)]
     pub all: bool,
     /// Format [default: text, or json with --ui json]

@@ -334,6 +334,14 @@ settings! {
         max_scan_age: Duration = Duration::from_secs(7 * 24 * 60 * 60),
     }
 
+    /// Section `[find]`: the index of words of `find`.
+    find: FindSettings {
+        /// Maximum size of the index in MiB; the words of the oldest runs and sessions leave first.
+        max_index_mb: u32 [1..=1_048_576] = 512,
+        /// What is not searched: patterns of units, runs and sessions.
+        exclude: Vec<String>,
+    }
+
     /// Section `[notify]`: notifications while no screen is attached.
     notify: NotifySettings {
         /// Address that receives each notification as JSON.

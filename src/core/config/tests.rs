@@ -74,6 +74,8 @@ fn default_config_has_documented_values() {
     warehouse.query_timeout = "30s"  # default
     warehouse.max_connections = 4  # default
     warehouse.max_scan_age = "168h"  # default
+    find.max_index_mb = 512  # default
+    find.exclude = []  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default

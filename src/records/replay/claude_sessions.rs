@@ -110,6 +110,30 @@ pub fn recent_sessions(claude_dir: &Path, directory: &Path, limit: usize) -> Ses
     )
 }
 
+/// All sessions that ran in `directory`, newest first, with the time at which they were written last, and the number of
+/// those beyond the maximum. Unlike [`recent_sessions`], it reads none of them.
+pub fn session_paths(claude_dir: &Path, directory: &Path) -> (Vec<(PathBuf, SystemTime)>, usize) {
+    let Some(name) = project_name(directory) else {
+        return Default::default();
+    };
+    let opened = ScopedDir::open(claude_dir)
+        .and_then(|root| root.dir_if_exists(&format!("projects/{name}")));
+    let Ok(Some(folder)) = opened else {
+        return Default::default();
+    };
+    let mut found = FoundFiles::default();
+    found.add("", &folder);
+    found.files.sort_by(|one, other| other.cmp(one));
+    let folder = claude_dir.join("projects").join(name);
+    let omitted = found.files.len().saturating_sub(MAX_CANDIDATES);
+    found.files.truncate(MAX_CANDIDATES);
+    let place = |(modified, _, _, name): (u64, u64, usize, String)| {
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(modified);
+        (folder.join(name), modified)
+    };
+    (found.files.into_iter().map(place).collect(), omitted)
+}
+
 /// The file of the session `id`, which ran in `directory`, if it exists. `claude_dir` is the directory of Claude Code.
 pub fn open_session(claude_dir: &Path, directory: &Path, id: &str) -> Option<File> {
     let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';

@@ -9,7 +9,7 @@ use crate::{
     page::ScreenModel,
     pages::{
         bookmarks::actions as bookmarks, find::find_in_run, home::actions as home,
-        review::actions as review,
+        record_search::actions as record_search, review::actions as review,
     },
 };
 use ingestdeck_core::{control::RunCommand, run::state::RunView};
@@ -96,16 +96,16 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::Older,
         "older",
         "older",
-        "previous command",
-        command::recall::<true>,
+        "previous command, or what is found above",
+        recall::<true>,
     )
     .scope(ActionScope::Typing),
     change(
         UserAction::Newer,
         "newer",
         "newer",
-        "next command",
-        command::recall::<false>,
+        "next command, or what is found below",
+        recall::<false>,
     )
     .scope(ActionScope::Typing),
     change(
@@ -127,8 +127,10 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
                 .line_input
                 .as_mut()
                 .is_some_and(|typed| typed.text.pop().is_none())
+                && let Some(typed) = model.dialogs.line_input.take()
+                && typed.purpose == InputPurpose::FindInRecords
             {
-                model.dialogs.line_input = None;
+                record_search::dismiss(model);
             }
         },
     )
@@ -285,6 +287,7 @@ fn accept_hint(model: &ScreenModel, run_view: &RunView) -> Option<&'static str> 
         | InputPurpose::Command
         | InputPurpose::FilterUnits
         | InputPurpose::OpenPath => None,
+        InputPurpose::FindInRecords => Some("open"),
     }
 }
 
@@ -308,6 +311,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         InputPurpose::Say(unit) => return hold::say(model, run_view, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::OpenPath => return home::open_path(&text),
+        InputPurpose::FindInRecords => return record_search::open(model, run_view),
         InputPurpose::FilterUnits => listing::accept_filter(model, run_view, text),
         InputPurpose::Reject(_) | InputPurpose::SendBack(_) => {
             return review::submit(model, run_view, purpose, text);
@@ -336,12 +340,19 @@ fn complete(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     find_in_run(model, text)
 }
 
+/// A line of the history, or a row of what is found for the typed text.
+fn recall<const OLDER: bool>(model: &mut ScreenModel, run_view: &RunView) {
+    let typed = model.dialogs.line_input.as_ref();
+    match typed.map(|typed| &typed.purpose) {
+        Some(InputPurpose::FindInRecords) => record_search::step(model, !OLDER),
+        _ => command::recall::<OLDER>(model, run_view),
+    }
+}
+
 fn dismiss(model: &mut ScreenModel, run_view: &RunView) {
-    if let Some(LineInput {
-        purpose: InputPurpose::FilterUnits,
-        ..
-    }) = model.dialogs.line_input.take()
-    {
-        listing::filter_by_text(model, run_view, String::new());
+    match model.dialogs.line_input.take().map(|typed| typed.purpose) {
+        Some(InputPurpose::FilterUnits) => listing::filter_by_text(model, run_view, String::new()),
+        Some(InputPurpose::FindInRecords) => record_search::dismiss(model),
+        _ => {}
     }
 }

@@ -452,6 +452,7 @@ pub(crate) fn ended_subject(
         | InputPurpose::Command
         | InputPurpose::FilterUnits
         | InputPurpose::OpenPath
+        | InputPurpose::FindInRecords
         | InputPurpose::Bookmark(_) => None,
     }
 }

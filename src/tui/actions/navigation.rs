@@ -3,7 +3,8 @@
 use super::marks;
 use crate::{
     action::{Availability, UserAction, require},
-    action_spec::{ActionSpec, change},
+    action_spec::{ActionSpec, change, effects},
+    effect::ScreenEffect,
     layout::Pane,
     model::SearchState,
     page::ScreenModel,
@@ -169,7 +170,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "from a call to its result and back",
         counterpart,
     ),
-    change(
+    effects(
         UserAction::Back,
         "back",
         "back",
@@ -259,16 +260,16 @@ fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 /// Leaves one level, from the inside out.
-fn back(model: &mut ScreenModel, run_view: &RunView) {
+fn back(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     model.pending.clear();
     let (page, shared) = model.page_mut();
     if page.back(shared) {
-        return;
+        return Vec::new();
     }
     // The wire is a panel of the inspector.
     inspect::leave_wire(model);
     if model.close() {
-        return;
+        return Vec::new();
     }
     if model.shown_query(run_view).is_some() {
         model.search = SearchState::default();
@@ -280,9 +281,12 @@ fn back(model: &mut ScreenModel, run_view: &RunView) {
         // One key press only clears the filter.
     } else if model.units_view.zoom {
         model.units_view.zoom = false;
+    } else if model.connection.is_from_home {
+        return vec![ScreenEffect::Quit];
     } else {
         model.units_view.focus = Pane::Units;
         // Without a selection, the end of a recorded run shows its results.
         model.units_view.follows_work |= model.has_results(run_view);
     }
+    Vec::new()
 }

@@ -124,6 +124,16 @@ impl App {
                     ),
                 }
             }
+            ScreenEffect::FindInRecords(text) => {
+                let queries = self.record_queries.as_ref();
+                // The other thread ends with the screen.
+                let is_sent = queries.is_some_and(|queries| queries.send(text).is_ok());
+                if !is_sent {
+                    self.model
+                        .toasts
+                        .show("the search has ended; open the home screen again");
+                }
+            }
             ScreenEffect::Find(request) => match text_search::TextSearch::new(request) {
                 Ok(search) => self.reading.search = Some(search),
                 Err(error) => self.search_failed(&format!("cannot search: {error}")),

@@ -63,6 +63,8 @@ pub(crate) enum InputPurpose {
     FilterUnits,
     /// A file or directory to open from the home screen.
     OpenPath,
+    /// Text to find in all runs and sessions.
+    FindInRecords,
     /// Note of a bookmark.
     Bookmark(Box<Bookmark>),
     /// What a unit should change.

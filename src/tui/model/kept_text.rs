@@ -38,6 +38,7 @@ impl TextPurpose {
             | InputPurpose::Command
             | InputPurpose::FilterUnits
             | InputPurpose::OpenPath
+            | InputPurpose::FindInRecords
             | InputPurpose::Bookmark(_) => {
                 return None;
             }

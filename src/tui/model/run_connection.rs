@@ -21,6 +21,10 @@ pub(crate) struct RunConnection {
     /// What it left, once its end is shown.
     pub results: RunResults,
     pub session_page: SessionPage,
+    /// The record was opened on the home screen, to which the last step back returns.
+    pub is_from_home: bool,
+    /// The home screen can search all runs and sessions.
+    pub has_record_search: bool,
     /// True if the screen has watched the run live, also after its end.
     pub was_live: bool,
     /// True for a live session: it writes into the user's own directory, and messages start its turns.

@@ -29,8 +29,10 @@ impl Page for HomePage {
     fn hints(&self, _: &SharedModel, _: &RunView) -> &'static [UserAction] {
         use UserAction::*;
         match self.session() {
-            Some(session) if session.background.is_some() => &[Open, Say, Stop, StartRun, OpenPath],
-            _ => &[Open, ResumeRun, DiffRuns, StartRun, OpenPath],
+            Some(session) if session.background.is_some() => {
+                &[Open, Say, Stop, StartRun, FindText, OpenPath]
+            }
+            _ => &[Open, ResumeRun, DiffRuns, StartRun, FindText, OpenPath],
         }
     }
 

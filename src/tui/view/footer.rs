@@ -48,6 +48,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
             InputPurpose::OpenPath => pen.put(StyleRole::Key, "file or directory: "),
+            InputPurpose::FindInRecords => pen.put(StyleRole::Key, "find: "),
             InputPurpose::Reject(_) => pen.put(StyleRole::Key, "reject because (optional): "),
             InputPurpose::SendBack(_) => pen.put(StyleRole::Key, "what to change: "),
             InputPurpose::FilterUnits if filters_artifacts => {

@@ -36,7 +36,10 @@ struct FindLine {
     v: u64,
     /// Time of the entry, RFC 3339.
     at: String,
-    run: String,
+    /// Missing for an entry of a session.
+    run: Option<String>,
+    /// Path of the session file; missing for an entry of a run.
+    session: Option<String>,
     /// Missing for an entry of the run itself.
     unit: Option<String>,
     attempt: Option<u32>,
@@ -50,6 +53,32 @@ struct FindLine {
     failed: bool,
     /// The text, and what is around it.
     text: String,
+}
+
+/// The last object in the output of `find`: what was not searched.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct FindEnd {
+    v: u64,
+    left_out: FindLeftOut,
+}
+
+/// Numbers of runs and sessions, or of entries, that were not searched.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct FindLeftOut {
+    /// Runs and sessions that were not read yet.
+    waiting: u64,
+    /// Runs and sessions that cannot be read.
+    unreadable: u64,
+    /// The oldest runs and sessions, for which the index has no room.
+    beyond_size: u64,
+    /// Sessions beyond the 10,000 newest.
+    beyond_count: u64,
+    /// Runs and sessions that `find.exclude` names.
+    excluded: u64,
+    /// Entries of units that `find.exclude` names.
+    excluded_entries: u64,
+    /// Entries of more than 1 MiB, which are searched at the beginning.
+    long_entries: u64,
 }
 
 /// The fields of the call itself.
@@ -416,6 +445,7 @@ fn audit_schemas_are_current() {
         "audit": schema_for!(AuditLine),
         "costs": schema_for!(CostLine),
         "find": schema_for!(FindLine),
+        "find_end": schema_for!(FindEnd),
     });
     assert_schemas("audit.schema.json", &schemas);
 }
@@ -460,9 +490,12 @@ fn audit_output_matches_its_schema_and_golden_file() {
 #[test]
 fn found_entries_match_their_schema_and_golden_file() {
     let place = recorded();
-    let found = objects(&place, &["find", "mcp__ktx__wiki_write", "--ui", "json"]);
+    let mut found = objects(&place, &["find", "mcp__ktx__wiki_write", "--ui", "json"]);
+    let end = found.split_off(found.len() - 1);
     assert_conforms::<FindLine>(&found);
+    assert_conforms::<FindEnd>(&end);
     assert!(found.iter().any(|entry| entry["kind"] == "call"));
+    found.extend(end);
     assert_published("find.jsonl", &lines_without(found, &is_message));
 }
 

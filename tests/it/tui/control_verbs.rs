@@ -124,6 +124,7 @@ const VIEWS: &[&str] = &[
     "inspect",
     "read",
     "open-path",
+    "find-text",
     "compare",
     "tab",
     "counterpart",

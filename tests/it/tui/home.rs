@@ -6,7 +6,7 @@ use ingestdeck_core::run::Timeline;
 use ingestdeck_records::replay::FileSource;
 use ingestdeck_tui::{
     ExitReason, FirstPage, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
-    HomeSessionState, TuiExit,
+    HomeSessionState, HomeSources, TuiExit,
 };
 
 use super::{
@@ -117,7 +117,10 @@ fn header_counts_runs_that_have_no_row() {
 fn home(content: HomeContent, keys: &str, size: (u16, u16)) -> (ScriptedHost, TuiExit) {
     let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null")).unwrap()));
     let mut options = options();
-    options.first_page = FirstPage::Home(tokio::sync::watch::channel(content).1);
+    options.first_page = FirstPage::Home(HomeSources {
+        content: tokio::sync::watch::channel(content).1,
+        search: None,
+    });
     play(timeline, None, options, ScriptedHost::new(keys, size))
 }
 
@@ -352,7 +355,7 @@ fn home_without_anything_can_be_left() {
 }
 
 /// A project with a recorded run and a session.
-fn project(dir: &Path) {
+pub(super) fn project(dir: &Path) {
     let tape = fs::read(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/fixtures/tapes/harbor.jsonl"

@@ -18,7 +18,9 @@ use ingestdeck_core::{
     },
 };
 use ingestdeck_records::replay::FileSource;
-use ingestdeck_tui::{ExitReason, FirstPage, HomeChoice, KeyOverrides, Keymap, Options};
+use ingestdeck_tui::{
+    ExitReason, FirstPage, HomeChoice, HomeSources, KeyOverrides, Keymap, Options,
+};
 
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
@@ -105,7 +107,10 @@ impl Asked {
                     timeline,
                     None,
                     Options {
-                        first_page: FirstPage::Home(tokio::sync::watch::channel(home::idle()).1),
+                        first_page: FirstPage::Home(HomeSources {
+                            content: tokio::sync::watch::channel(home::idle()).1,
+                            search: None,
+                        }),
                         ..options
                     },
                     script,

@@ -8,6 +8,7 @@ use crate::{
     home_choice::HomeChoice,
     model::{ConfirmQuestion, InputPurpose, LineInput},
     page::ScreenModel,
+    pages::record_search::actions as record_search,
 };
 use ingestdeck_core::run::state::RunView;
 
@@ -50,6 +51,15 @@ pub(crate) const ACTIONS: &[ActionSpec] = &[
         },
     )
     .scope(ActionScope::Home),
+    change(
+        UserAction::FindText,
+        "find-text",
+        "find",
+        "find a text in all runs and sessions",
+        record_search::type_text,
+    )
+    .scope(ActionScope::Home)
+    .when(|model, _| require(model.connection.has_record_search)),
 ];
 
 /// Opens the file or directory that was typed.
