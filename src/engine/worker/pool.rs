@@ -4,6 +4,9 @@
 //! database that the engine can read, and while the usage limit of its account is not spent. The pool must not know how
 //! workers are connected, nor what attempts do.
 
+mod limits;
+mod members;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
@@ -16,18 +19,17 @@ use tokio::{
     time::Instant,
 };
 
+use self::limits::is_ahead;
 use super::{
-    connection::WorkerConnection,
-    names::{free_name, plain_name},
+    names::free_name,
     prior_attempts::AdoptedAttempt,
     protocol::{AttemptLease, EngineMessage, PROTOCOL_VERSION, WorkerJoin, WorkerLoad, WorkerPart},
 };
 use ingestdeck_core::{
-    control::RunCommand,
     run::Recorder,
     tape::{
         Note, UnitKey,
-        note::{PoolUse, Severity, WorkerDrained, WorkerJoined, WorkerLeft},
+        note::{PoolUse, Severity},
     },
     units::schedule::ScheduleEvent,
 };
@@ -53,12 +55,6 @@ const MESSAGE_QUEUE_CAPACITY: usize = 256;
 const ADOPTED_QUEUE_CAPACITY: usize = 100_000;
 /// How long a worker rests whose agent refused to start.
 const REFUSAL_REST: Duration = Duration::from_secs(1);
-/// How long an account without a reported reset time rests.
-const REST_WITHOUT_RESET: Duration = Duration::from_secs(60);
-/// How long a worker rests because another one of its account has reported that their usage limit is spent.
-const REST_BY_REPORT: Duration = Duration::from_secs(60);
-/// Longest time to the reset of a usage limit, and more.
-const LONGEST_LIMIT: Duration = Duration::from_secs(8 * 24 * 60 * 60);
 
 /// The workers of a run, and the places that are in use.
 #[derive(Debug)]
@@ -519,42 +515,6 @@ impl SlotPool {
         drop(state);
     }
 
-    /// Stops a worker for good. If the user named its machine, this stops all workers of it, and none of them joins again; a
-    /// name that a worker gave to its machine may be that of another.
-    pub(super) fn ban(&self, worker: &str, reason: &str) {
-        let mut state = self.state();
-        let named = state
-            .workers
-            .get(worker)
-            .filter(|of| of.is_named_by_user)
-            .map(|of| of.machine.clone());
-        let is_banned = |name: &String, of: &PoolWorker| match &named {
-            Some(machine) => of.is_named_by_user && of.machine == *machine,
-            None => name == worker,
-        };
-        let of_machine = state
-            .workers
-            .iter()
-            .filter(|(name, of)| is_banned(name, of));
-        let names: Vec<String> = of_machine.map(|(name, _)| name.clone()).collect();
-        state.banned.extend(named);
-        drop(state);
-        for name in names {
-            self.stop(&name, reason);
-        }
-    }
-
-    /// True if a worker of a machine that the user named is present.
-    pub(super) fn has_machine(&self, machine: &str) -> bool {
-        let is_here = |of: &PoolWorker| of.is_named_by_user && of.machine == machine;
-        self.state().workers.values().any(is_here)
-    }
-
-    /// True if the workers of a machine may not join.
-    pub(super) fn is_banned(&self, machine: &str) -> bool {
-        self.state().banned.contains(machine)
-    }
-
     /// The worker that had a session which can no longer continue.
     pub(crate) fn worker_of_lost_session(&self, session: &str) -> Option<String> {
         let state = self.state();
@@ -566,18 +526,6 @@ impl SlotPool {
         is_gone.then(|| worker.clone())
     }
 
-    /// A person does not want to wait for the limits of accounts.
-    pub(crate) fn lift_limits(&self) {
-        let mut state = self.state();
-        state.spent.clear();
-        state.local.limit_rest = None;
-        for worker in state.workers.values_mut() {
-            worker.limit_rest = None;
-        }
-        drop(state);
-        self.mark_changed();
-    }
-
     /// Units may run on this machine later although it begins without slots.
     pub(crate) fn allow_local(&self) {
         self.state().local.is_usable = true;
@@ -586,196 +534,6 @@ impl SlotPool {
     /// True if units cannot run on this machine.
     pub(crate) fn is_remote_only(&self) -> bool {
         !self.state().local.is_usable
-    }
-
-    /// A name for a worker of `machine` that no other worker has, until it is released; `None` if `most` names are in
-    /// use.
-    pub(super) fn reserve_name(&self, machine: &str, most: usize) -> Option<String> {
-        let names = &mut self.state().names;
-        if names.len() >= most {
-            return None;
-        }
-        let name = free_name(machine, |name| names.contains(name));
-        names.insert(name.clone());
-        Some(name)
-    }
-
-    pub(super) fn release_name(&self, name: &str) {
-        self.state().names.remove(name);
-    }
-
-    /// Adds a worker of `machine`; its host is a reserved name.
-    pub(super) fn add_worker(
-        &self,
-        machine: String,
-        join: WorkerJoin,
-        connections: Vec<String>,
-        WorkerConnection {
-            name: given,
-            outgoing,
-            returns,
-            ..
-        }: &WorkerConnection,
-    ) -> String {
-        let name = join.host.clone();
-        let join = WorkerJoin {
-            account: plain_name(&join.account),
-            ..join
-        };
-        let mut state = self.state();
-        let note = Note::WorkerJoined(WorkerJoined {
-            worker: name.clone(),
-            slots: join.slots,
-            account: join.account.clone(),
-            agent_release: join.agent_release.clone(),
-            clock_ms: join.clock_ms,
-        });
-        let attempts = HashMap::new();
-        let worker = PoolWorker {
-            machine,
-            is_named_by_user: given.is_some(),
-            join,
-            connections,
-            is_draining: false,
-            outgoing: outgoing.clone(),
-            returns: *returns,
-            is_adopted: false,
-            load: WorkerLoad::default(),
-            away: watch::channel(false).0,
-            attempts,
-            refusal_rest: None,
-            limit_rest: None,
-        };
-        if *returns {
-            state.pending_transports -= 1;
-        }
-        let unreadable = (!worker.reaches(&state.databases)).then(|| state.databases.join(" and "));
-        let was_spent = !state.has_unspent_place();
-        state.workers.insert(name.clone(), worker);
-        self.send_slots(&state);
-        let ends_wait = was_spent && state.has_unspent_place();
-        drop(state);
-        self.record(&note);
-        if ends_wait {
-            self.override_limit();
-        }
-        if let Some(databases) = unreadable {
-            let text = format!(
-                "worker {name} cannot read the database of {databases}, so it gets no units: copy it there and name it in ingest.allow_paths"
-            );
-            self.warn(Severity::Warning, text);
-        }
-        name
-    }
-
-    /// Removes a worker that has left or was lost. Its attempts end as lost.
-    pub(super) fn remove_worker(&self, name: &str, reason: &str, is_lost: bool) {
-        let mut state = self.state();
-        state.names.remove(name);
-        let Some(worker) = state.workers.remove(name) else {
-            return;
-        };
-        if worker.returns {
-            state.pending_transports += 1;
-        }
-        let lost: Vec<String> = state
-            .sessions
-            .iter()
-            .filter(|(_, of)| *of == name)
-            .map(|(session, _)| session.clone())
-            .collect();
-        for session in lost {
-            state.sessions.remove(&session);
-            state.lost_sessions.insert(session, name.to_owned());
-        }
-        self.send_slots(&state);
-        drop(state);
-        if worker.is_adopted {
-            return;
-        }
-        let attempts = u32::try_from(worker.attempts.len()).unwrap_or(u32::MAX);
-        let reason = reason.to_owned();
-        self.record(&Note::WorkerLeft(WorkerLeft {
-            worker: name.to_owned(),
-            reason,
-            is_lost,
-            attempts,
-        }));
-    }
-
-    /// Starts nothing new on a worker. Returns false if there is no such worker.
-    pub(crate) fn drain(&self, name: &str, reason: &str) -> bool {
-        let mut state = self.state();
-        let Some(worker) = state.workers.get_mut(name) else {
-            return false;
-        };
-        let is_new = !std::mem::replace(&mut worker.is_draining, true);
-        self.send_slots(&state);
-        drop(state);
-        if is_new {
-            self.record(&Note::WorkerDrained(WorkerDrained {
-                worker: name.to_owned(),
-                reason: reason.to_owned(),
-                is_undone: false,
-            }));
-        }
-        true
-    }
-
-    /// Starts units on a drained worker again. Returns false if there is no such worker.
-    pub(crate) fn undrain(&self, name: &str) -> bool {
-        let mut state = self.state();
-        let worker = state.workers.get_mut(name).filter(|of| !of.is_adopted);
-        let Some(worker) = worker else {
-            return false;
-        };
-        let was_draining = std::mem::take(&mut worker.is_draining);
-        worker.refusal_rest = None;
-        self.send_slots(&state);
-        drop(state);
-        if was_draining {
-            self.record(&Note::WorkerDrained(WorkerDrained {
-                worker: name.to_owned(),
-                reason: String::new(),
-                is_undone: true,
-            }));
-        }
-        true
-    }
-
-    /// The agent of a worker refused to start an attempt that began at `began`. The worker rests for a moment. Returns
-    /// false if it has refused after a rest as well: the fault remains.
-    pub(super) fn record_refusal(&self, name: &str, began: Instant) -> bool {
-        let mut state = self.state();
-        let Some(worker) = state.workers.get_mut(name) else {
-            return true;
-        };
-        let is_same = worker.refusal_rest.is_some_and(|until| began >= until);
-        worker
-            .refusal_rest
-            .get_or_insert_with(|| Instant::now() + REFUSAL_REST);
-        !is_same
-    }
-
-    /// The agent of a worker did not refuse an attempt.
-    pub(super) fn clear_refusal(&self, name: &str) {
-        if let Some(worker) = self.state().workers.get_mut(name) {
-            worker.refusal_rest = None;
-        }
-    }
-
-    /// Starts nothing new on a worker, and repeats its attempts elsewhere. Returns false if there is no such worker.
-    pub(crate) fn stop(&self, name: &str, reason: &str) -> bool {
-        let is_known = self.drain(name, reason);
-        let mut state = self.state();
-        let Some(worker) = state.workers.get_mut(name) else {
-            return is_known;
-        };
-        for (lease, _) in worker.attempts.drain() {
-            // A worker that does not receive it is informed when it sends something about the attempt.
-            let _ = worker.outgoing.try_send(EngineMessage::Revoked { lease });
-        }
-        is_known
     }
 
     /// Where the messages about an attempt go; `None` if the lease is not valid.
@@ -806,58 +564,6 @@ impl SlotPool {
     pub(crate) fn set_local_slots(&self, slots: u32) {
         self.state().local.slots = slots;
         self.mark_changed();
-    }
-
-    /// Attempts of an account rest until its usage limit is reset. `worker` has reported it: the accounts of workers are
-    /// their claims, so others of the account only rest for a while, and then find out themselves; this machine needs no
-    /// report. Returns true if attempts can continue somewhere.
-    pub(crate) fn record_limit(
-        &self,
-        (account, worker): (&str, Option<&str>),
-        resets_in: Option<Duration>,
-    ) -> bool {
-        let mut state = self.state();
-        let now = Instant::now();
-        let resets_in = resets_in.unwrap_or(REST_WITHOUT_RESET).min(LONGEST_LIMIT);
-        let until = now + resets_in;
-        let others_until = match worker {
-            Some(worker) => {
-                if let Some(of) = state.workers.get_mut(worker) {
-                    of.limit_rest = Some(until);
-                }
-                now + resets_in.min(REST_BY_REPORT)
-            }
-            None => {
-                state.local.limit_rest = Some(until);
-                until
-            }
-        };
-        let known = state.spent.insert(account.to_owned(), others_until);
-        let is_new = known.is_none_or(|known| known <= now);
-        let goes_on = state.has_unspent_place();
-        drop(state);
-        if is_new {
-            let text = format!("the usage limit of account {account} is spent; its workers wait");
-            self.record(&Note::Message {
-                level: Severity::Warning,
-                text,
-            });
-        }
-        goes_on
-    }
-
-    /// Ends a pause of the run if a worker with room has joined since [`record_limit`](Self::record_limit).
-    pub(super) fn recheck_limit(&self) {
-        if self.state().has_unspent_place() {
-            self.override_limit();
-        }
-    }
-
-    /// True if attempts can also run with another account.
-    pub(super) fn has_other_account(&self, account: &str) -> bool {
-        let state = self.state();
-        let local = state.local.slots > 0 && state.local.account.as_deref() != Some(account);
-        local || state.workers.values().any(|of| of.join.account != account)
     }
 
     /// Remembers which worker has a session.
@@ -911,17 +617,6 @@ impl SlotPool {
         }
     }
 
-    /// Ends a pause of the run for the limit of an account: another account has room.
-    fn override_limit(&self) {
-        if let Some(schedule) = self.schedule.upgrade()
-            && schedule
-                .try_send(ScheduleEvent::Requested(RunCommand::LiftLimit))
-                .is_err()
-        {
-            tracing::warn!("the end of a pause was not sent to the schedule");
-        }
-    }
-
     fn mark_changed(&self) {
         self.changed
             .send_modify(|count| *count = count.wrapping_add(1));
@@ -972,29 +667,6 @@ impl PoolState {
             }
         })
     }
-
-    /// True if attempts may start somewhere now, or once the others of an account have rested.
-    fn has_unspent_place(&self) -> bool {
-        let is_local_spent = is_ahead(self.local.limit_rest);
-        let is_spent = |of: &PoolWorker| {
-            let is_of_local = self.local.account.as_ref() == Some(&of.join.account);
-            is_ahead(of.limit_rest) || is_of_local && is_local_spent
-        };
-        self.local.slots > 0 && !is_local_spent
-            || self
-                .workers
-                .values()
-                .any(|of| !of.is_draining && of.reaches(&self.databases) && !is_spent(of))
-    }
-
-    /// True if a worker waits for the reset of its usage limit.
-    fn rests(&self, worker: &PoolWorker) -> bool {
-        is_ahead(worker.limit_rest) || self.spent.contains_key(&worker.join.account)
-    }
-}
-
-fn is_ahead(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| until > Instant::now())
 }
 
 impl Drop for LocalPermit {

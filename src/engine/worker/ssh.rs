@@ -4,6 +4,11 @@
 //! A session that ends is started again while the run lasts. Its worker lives on, finds the server through the next one,
 //! and misses nothing. The module must not know the messages.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program that the user installs"
+)]
+
 use std::{ffi::OsString, fmt, io, path::Path, str::FromStr, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
