@@ -235,7 +235,7 @@ fn session_that_a_person_continued_begins_from_the_start() {
     writeln!(session_file(&place), "{{}}").unwrap();
     claude(&place, CONTINUED, "");
     let ended = running.end();
-    let changed = "the file of the session has changed since the session was cut: a new session";
+    let changed = "or has changed since the session was cut: a new session";
     assert!(ended.expect_success().contains(changed), "{ended:?}");
     assert_eq!(notes(&place, "continued"), [] as [Value; 0]);
 }
