@@ -231,7 +231,7 @@ fn session_that_a_person_continued_begins_from_the_start() {
     );
     let args = ["run", "--no-reconcile", "--ui", "lines", "--claude-bin"];
     let mut running = place.start(place.command(&[&args[..], &[&limited]].concat()));
-    running.wait_for("stdout", "You've hit your session limit");
+    running.wait_for("stdout", "◐ waiting");
     writeln!(session_file(&place), "{{}}").unwrap();
     claude(&place, CONTINUED, "");
     let ended = running.end();
