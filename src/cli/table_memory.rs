@@ -45,10 +45,10 @@ pub(crate) async fn run(
     options.table = memory.load(&project);
     let before = options.table.clone();
     let left = tui::run(timeline, live, options).await?;
-    if left.table != before {
-        if let Err(error) = memory.save(&project, left.table.clone()) {
-            tracing::debug!(%error, "the arrangement of the table is not kept");
-        }
+    if left.table != before
+        && let Err(error) = memory.save(&project, left.table.clone())
+    {
+        tracing::debug!(%error, "the arrangement of the table is not kept");
     }
     Ok(left)
 }

@@ -233,8 +233,8 @@ impl AttemptExecutor {
                 session_file(&self.run.project.root, session),
                 cut.file_bytes,
             ) {
-                (None, _) => Some(SessionLost::Deleted),
-                (Some(file), Some(bytes)) if file.len() != bytes => Some(SessionLost::Changed),
+                (None, _) => Some(SessionLost::Unusable),
+                (Some(file), Some(bytes)) if file.len() != bytes => Some(SessionLost::Unusable),
                 _ => None,
             }
         };

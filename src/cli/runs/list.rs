@@ -159,11 +159,11 @@ fn sort(rows: &mut [ListRow<'_>], order: RunSort, is_reversed: bool) {
 }
 
 /// The outcome of a finished run, which is more specific than its status.
-fn outcome_text<'a>(
+fn outcome_text(
     status: RunStatus,
-    known: Option<&'a IndexedRun>,
+    known: Option<&IndexedRun>,
     (is_reviewed, waits): (bool, bool),
-) -> &'a str {
+) -> &str {
     let outcome = known
         .and_then(|known| known.outcome.as_deref())
         .filter(|_| status == RunStatus::Finished);

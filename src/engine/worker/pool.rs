@@ -43,10 +43,8 @@ pub(crate) enum SessionLost {
     Left(String),
     #[error("no worker has the session, and this machine runs nothing")]
     Nowhere,
-    #[error("the file of the session is gone")]
-    Deleted,
-    #[error("the file of the session has changed since the session was cut")]
-    Changed,
+    #[error("the file of the session is gone, or has changed since the session was cut")]
+    Unusable,
 }
 
 /// Messages of a worker that wait for their attempt. Further ones wait in the connection.

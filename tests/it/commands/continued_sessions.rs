@@ -231,11 +231,11 @@ fn session_that_a_person_continued_begins_from_the_start() {
     );
     let args = ["run", "--no-reconcile", "--ui", "lines", "--claude-bin"];
     let mut running = place.start(place.command(&[&args[..], &[&limited]].concat()));
-    running.wait_for("stdout", "You've hit your session limit");
+    running.wait_for("stdout", "◐ waiting");
     writeln!(session_file(&place), "{{}}").unwrap();
     claude(&place, CONTINUED, "");
     let ended = running.end();
-    let changed = "the file of the session has changed since the session was cut: a new session";
+    let changed = "or has changed since the session was cut: a new session";
     assert!(ended.expect_success().contains(changed), "{ended:?}");
     assert_eq!(notes(&place, "continued"), [] as [Value; 0]);
 }
