@@ -1,6 +1,7 @@
 //! The build script: states the version, and links development builds for a fixed address.
 //!
-//! The version of a release build names its commit and the date of it, if the sources are a git checkout. A development
+//! The version of a release build names its commit and the date of it, if the sources are a git checkout, and `-dirty` if they
+//! differ from it. A development
 //! build does not, because every commit would compile it again.
 //!
 //! A development build has 200,000 relocations, which the dynamic linker would apply at each start, and a run of the tests
@@ -22,7 +23,22 @@ fn main() {
         ]),
         _ => None,
     };
-    let commit = commit.map_or_else(String::new, |commit| format!(" ({commit})"));
+    // Of a checkout with changes, the commit alone would be misleading.
+    let is_dirty = commit.is_some() && {
+        println!("cargo::rerun-if-changed=src");
+        git(&[
+            "--no-optional-locks",
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+        ])
+        .is_some()
+    };
+    let dirty = if is_dirty { "-dirty" } else { "" };
+    let commit = commit.map_or_else(String::new, |commit| {
+        let (id, date) = commit.split_once(' ').unwrap_or((&commit, ""));
+        format!(" ({id}{dirty} {date})")
+    });
     println!("cargo::rustc-env=INGESTDECK_VERSION={version}{commit}");
     let is = |name, value| env::var_os(name).is_some_and(|actual| actual == value);
     let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();

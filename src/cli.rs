@@ -21,6 +21,7 @@ pub(crate) mod exit;
 pub(crate) mod export;
 mod failed_from;
 mod find;
+mod gh_artifact;
 mod git_sources;
 mod help;
 mod home;
@@ -73,6 +74,7 @@ mod why;
 mod worker;
 mod worker_keys;
 mod worker_session;
+mod zip_entries;
 
 use std::process::ExitCode;
 
@@ -213,7 +215,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Costs(args) => costs::costs(global, args),
         CliCommand::Why(args) => why::why(global, args),
         CliCommand::Runs { command } => match command {
-            RunsCommand::List => runs::list(global),
+            RunsCommand::List(args) => runs::list(global, args),
             RunsCommand::Show { run } => runs::show(global, run),
             RunsCommand::Export(args) => export::export(global, args),
             RunsCommand::Query(args) => query::query(global, args),

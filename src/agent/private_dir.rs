@@ -26,8 +26,16 @@ pub const DEMO_PREFIX: &str = "ingestdeck-demo-";
 pub const BENCH_PREFIX: &str = "ingestdeck-bench-";
 /// Name prefix of the directories of workers.
 pub const WORKER_PREFIX: &str = "ingestdeck-worker-";
+/// Name prefix of the directories of downloads.
+pub const DOWNLOAD_PREFIX: &str = "ingestdeck-download-";
 /// All prefixes of directories that may be abandoned.
-const PREFIXES: [&str; 4] = [ATTEMPT_PREFIX, DEMO_PREFIX, BENCH_PREFIX, WORKER_PREFIX];
+const PREFIXES: [&str; 5] = [
+    ATTEMPT_PREFIX,
+    DEMO_PREFIX,
+    BENCH_PREFIX,
+    WORKER_PREFIX,
+    DOWNLOAD_PREFIX,
+];
 
 /// The file that is locked while the directory is in use.
 const MARKER_FILE: &str = ".ingestdeck-owner";

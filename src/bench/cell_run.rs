@@ -495,7 +495,13 @@ fn incomplete_reason(report: &RunReport, is_cut: bool) -> String {
             .filter(|_| ended_by_agent)
             .and_then(|unit| unit.reason.clone())
     };
-    let last = || report.messages.0.last().map(|(_, message)| message.clone());
+    let last = || {
+        report
+            .log
+            .messages
+            .last()
+            .map(|(_, message)| message.clone())
+    };
     saving
         .or_else(of_unit)
         .or_else(last)

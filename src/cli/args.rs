@@ -14,7 +14,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::attempt::AttemptArgs;
 pub(crate) use self::index::{
-    AuditArgs, CostGrouping, CostsArgs, FindArgs, PeriodArgs, QueryArgs, TableFormat,
+    AuditArgs, CostGrouping, CostsArgs, FindArgs, PeriodArgs, QueryArgs, RunSort, RunsListArgs,
+    TableFormat,
 };
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::scan::ScanArgs;
@@ -369,8 +370,9 @@ pub(crate) struct ResumeArgs {
         conflicts_with = "resume_run"
     )]
     pub failed: Option<String>,
-    /// Only units that need another attempt in this record of another machine
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["resume_run", "failed", "only"])]
+    /// Only units that need another attempt in this record of another machine: a file, or the address or id of an artifact or a
+    /// run of GitHub Actions, which `gh` fetches
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["resume_run", "failed", "only"])]
     pub failed_from: Option<String>,
 }
 
@@ -423,6 +425,7 @@ pub(crate) struct RunArgs {
     ///
     /// Claude Code runs without a login in a temporary clone, and nothing is written to the project. Where an answer of a tool
     /// differs from that in the record, the record ends: what a model would do then is not known.
+    /// RUN may also be the directory of a fixture (`runs export --fixture`).
     #[arg(long, value_name = "RUN", conflicts_with_all = ["resume_run", "failed", "failed_from", "text", "file", "detach", "review", "branch", "feedback", "worker"])]
     pub rehearse: Option<String>,
     /// Wait for another ingest of the project to end, at most this long (10m, or none for no limit) [default: do not wait]
@@ -902,6 +905,14 @@ pub(crate) struct ExportArgs {
     /// With --format otlp: include arguments and results of tool calls
     #[arg(long)]
     pub content: bool,
+    /// Write a failed unit as a fixture to this new directory: its files, the recorded answers and its verdict
+    ///
+    /// `run --rehearse DIR` plays it on any machine, without a login.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "endpoint", "content"])]
+    pub fixture: Option<PathBuf>,
+    /// With --fixture: the unit, if the run has several that failed
+    #[arg(long, value_name = "UNIT", requires = "fixture")]
+    pub unit: Option<String>,
 }
 
 /// Format of an export.
@@ -932,8 +943,8 @@ pub(crate) struct DiffArgs {
 /// `runs`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RunsCommand {
-    /// List runs, newest first
-    List,
+    /// List runs, newest first, or those that fulfil conditions
+    List(RunsListArgs),
     /// Show one run
     Show {
         /// Run id (or a unique part of it) or `latest`

@@ -23,7 +23,7 @@ use ingestdeck_core::{
     },
     run::{
         PollStatus, Timeline, plain_reason,
-        state::{HeldCallState, RunState, UnitState, WorkerState},
+        state::{HeldCallState, RunState, TaskState, UnitState, WorkerState},
     },
     tape::{Millis, UnitKey, note::Amendment},
     text,
@@ -174,6 +174,34 @@ fn held_calls(state: &RunState) -> impl Iterator<Item = (&UnitKey, &HeldCallStat
     units.flat_map(|(unit, calls)| calls.iter().map(move |call| (unit, call)))
 }
 
+/// Claude Code answers a request to stop a task that does not run like any other.
+fn check_task(state: &RunState, unit: &str, task: &str) -> Result<(), CliError> {
+    let Some(known) = state.unit(&unit.into()) else {
+        // The engine names the units.
+        return Ok(());
+    };
+    let tasks = known
+        .latest()
+        .and_then(|attempt| attempt.live.tasks.as_deref());
+    let running = tasks.into_iter().flatten();
+    let running = running.filter(|task| task.state == TaskState::Running);
+    let ids: Vec<&str> = running.map(|task| &*task.id).collect();
+    if ids.contains(&task) {
+        return Ok(());
+    }
+    let error = CliError::not_found(format!(
+        "no task `{}` of {unit} runs",
+        text::printable(task, 40)
+    ));
+    Err(match ids.as_slice() {
+        [] => error,
+        ids => error.with_help(format!(
+            "running tasks: {}",
+            text::printable(&ids.join(", "), 400)
+        )),
+    })
+}
+
 /// The command of a verb that changes the run. `read` provides the state, which names the waiting call.
 fn to_command(
     verb: &CtlVerb,
@@ -315,7 +343,10 @@ fn to_command(
         }
         CtlVerb::Context { unit } => ask(unit, AgentRequest::Context),
         CtlVerb::Usage { unit } => ask(unit, AgentRequest::Usage),
-        CtlVerb::StopTask { unit, task } => ask(unit, AgentRequest::StopTask(task.clone())),
+        CtlVerb::StopTask { unit, task } => {
+            check_task(&read()?.view().state, unit, task)?;
+            ask(unit, AgentRequest::StopTask(task.clone()))
+        }
         CtlVerb::Cancel { unit, call } => decide(unit, call.as_deref(), UserDecision::Cancel)?,
         CtlVerb::Edit { unit, input, call } => {
             let input: Map<String, Value> = serde_json::from_str(input).map_err(|error| {

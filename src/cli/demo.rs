@@ -195,9 +195,9 @@ fn notice(keymap: &Keymap) -> String {
     };
     match (key("next-failure"), key("retry")) {
         (Some(next), Some(retry)) => {
-            format!("one unit will fail: {next} selects it, {retry} retries it")
+            format!("one unit fails: {next} selects it, {retry} retries it")
         }
-        _ => "one unit will fail".to_owned(),
+        _ => "one unit fails".to_owned(),
     }
 }
 
@@ -312,9 +312,9 @@ mod tests {
             let overrides = overrides.map(|(name, keys)| ((*name).to_owned(), chord(keys)));
             Keymap::new(&overrides.collect()).unwrap()
         };
-        let usual = "one unit will fail: ] selects it, r retries it";
+        let usual = "one unit fails: ] selects it, r retries it";
         assert_eq!(notice(&keymap(&[])), usual);
-        let other = "one unit will fail: F5 selects it, r retries it";
+        let other = "one unit fails: F5 selects it, r retries it";
         assert_eq!(notice(&keymap(&[("next-failure", "<f5>")])), other);
     }
 

@@ -218,7 +218,9 @@ impl ExitError for OpenError {
     fn exit(&self) -> Exit {
         match self {
             Self::NotFound { .. } => Exit::NotFound,
-            Self::Directory { .. } | Self::Unsupported { .. } => Exit::Usage,
+            Self::Directory { .. } | Self::WithoutRecord { .. } | Self::Unsupported { .. } => {
+                Exit::Usage
+            }
             Self::Unreadable { .. } => Exit::Internal,
         }
     }

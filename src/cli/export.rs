@@ -25,6 +25,7 @@ use ingestdeck_core::{
 };
 use ingestdeck_report::{export, redact::Redactor};
 
+pub(super) mod fixture;
 pub(super) mod out_file;
 
 /// Bytes that are read at a time.
@@ -45,6 +46,12 @@ pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, Cli
     }
     let project = project::resolve_directory(global).ok();
     let mut redactor = Redactor::for_process(project.as_deref());
+    if let Some(directory) = &args.fixture {
+        let written = fixture::export(global, args, directory, &mut redactor)?;
+        playback_output::print_stderr(&format!("ingestdeck: {written}"));
+        print_masked(&redactor);
+        return Ok(Exit::Ok);
+    }
     match out_file::target_path(args.out.as_deref()) {
         None if args.endpoint.is_some() => {
             let endpoint = args.endpoint.as_deref().unwrap_or_default();
@@ -70,6 +77,12 @@ pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, Cli
             out.flush().map_err(failed)?;
         }
     }
+    print_masked(&redactor);
+    Ok(Exit::Ok)
+}
+
+/// Prints how much is masked.
+fn print_masked(redactor: &Redactor) {
     let (values, were) = (
         pluralize(redactor.masked, "value"),
         if redactor.masked == 1 { "was" } else { "were" },
@@ -77,7 +90,6 @@ pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, Cli
     playback_output::print_stderr(&format!(
         "ingestdeck: {values} of known kinds {were} masked; other secrets may remain, so review it before you share it"
     ));
-    Ok(Exit::Ok)
 }
 
 /// The error for a file of `--out` that cannot be written.

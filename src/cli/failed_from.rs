@@ -1,6 +1,8 @@
 //! `--failed-from`: plans the units that need another attempt in a record of another machine, such as an artifact of a CI
 //! system. The record is not continued: its patches and sessions may not exist here.
 
+use std::path::Path;
+
 use ingestdeck_core::{
     diagnostic::Problem,
     run::{RunOutcome, report::UnitReport},
@@ -13,9 +15,10 @@ use ingestdeck_ingest::{plan::PlanError, project::Project};
 use super::{
     args::{GlobalArgs, SelectArgs},
     exit::{self, CliError},
+    gh_artifact::{ArtifactAddress, FetchedTape},
     playback_output,
     project::{self, PlannedAttempts},
-    report,
+    report, runs,
 };
 
 /// Maximum number of units that a warning names, and of columns of a name.
@@ -98,7 +101,9 @@ fn failed_units(
     select: &SelectArgs,
     record: &str,
 ) -> Result<Vec<FailedUnit>, CliError> {
-    let report = report::gather_report(global, record)?;
+    let fetched = fetch_artifact(global, record)?;
+    let path = fetched.as_ref().map(|tape| tape.path.display().to_string());
+    let report = report::gather_report(global, path.as_deref().unwrap_or(record))?;
     if report.outcome == RunOutcome::Running {
         return Err(
             CliError::usage(format!("the run in {record:?} is still active"))
@@ -116,6 +121,23 @@ fn failed_units(
         .filter_map(FailedUnit::new)
         .filter(is_selected)
         .collect())
+}
+
+/// Fetches the tape if `record` names an artifact of GitHub Actions, and no file or run here.
+fn fetch_artifact(global: &GlobalArgs, record: &str) -> Result<Option<FetchedTape>, CliError> {
+    let Some(address) = ArtifactAddress::parse(record) else {
+        return Ok(None);
+    };
+    if address.is_bare() && (is_file(record) || runs::resolve_tape(global, record).is_ok()) {
+        return Ok(None);
+    }
+    let project = project::resolve_directory(global)?;
+    address.fetch(&project).map(Some)
+}
+
+#[expect(clippy::disallowed_methods, reason = "whether an argument is a path")]
+fn is_file(argument: &str) -> bool {
+    Path::new(argument).exists()
 }
 
 /// Warns about units of the record that the project no longer has.

@@ -266,6 +266,9 @@ fn change_json(change: &RunEvent<'_>) -> Value {
         RunEvent::Paused { until, limit } => {
             json!({"type": "run", "state": "paused", "until": until.map(|until| until.0), "limit": limit})
         }
+        RunEvent::IntegrationAdvanced(advanced) => json!({
+            "type": "run", "state": "integrating_ahead", "patches": advanced.patches, "refused": advanced.refused,
+        }),
         RunEvent::Integrating(units) => {
             json!({"type": "run", "state": "integrating", "units": units})
         }

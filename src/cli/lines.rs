@@ -413,6 +413,7 @@ impl<W: Write> LinesWriter<W> {
                     .unwrap_or_default();
                 ('▲', format!("paused{wait}: {} limit", window_name(limit)))
             }
+            RunEvent::IntegrationAdvanced(advanced) => ('●', advanced.to_string()),
             RunEvent::Integrating(0) => (
                 '●',
                 "no patches to integrate before the reconcile step".to_owned(),

@@ -1,5 +1,6 @@
 //! OpenTelemetry for the commands: the settings of the live export, and the spans of recorded runs.
 
+use nix::unistd::{Uid, User};
 use serde_json::Value;
 
 use super::{
@@ -14,6 +15,7 @@ use ingestdeck_core::{
         EntrySource, EntrySourceError, PollStatus, Timeline,
         otlp::{self, SpanBuilder},
     },
+    tape::note::RunStarter,
 };
 use ingestdeck_engine::span_exporter::{self, SpanTarget, TraceOptions};
 use ingestdeck_report::redact::Redactor;
@@ -22,6 +24,32 @@ use ingestdeck_report::redact::Redactor;
 const SLICE: usize = 1 << 20;
 /// Path of traces below the address of a collector.
 const TRACES_PATH: &str = "/v1/traces";
+
+/// Longest address of a CI job, in bytes.
+const MAX_JOB_URL: usize = 500;
+
+/// Who or what starts a run from this process.
+fn run_starter() -> RunStarter {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let github = || {
+        let (server, repository) = (set("GITHUB_SERVER_URL")?, set("GITHUB_REPOSITORY")?);
+        let run = set("GITHUB_RUN_ID")?;
+        Some(format!("{server}/{repository}/actions/runs/{run}"))
+    };
+    // GitLab and Jenkins have an address in a variable.
+    let job_url = github()
+        .or_else(|| set("CI_JOB_URL"))
+        .or_else(|| set("BUILD_URL"))
+        .filter(|url| url.starts_with("http") && url.len() <= MAX_JOB_URL);
+    RunStarter {
+        traceparent: set("TRACEPARENT"),
+        user: User::from_uid(Uid::current())
+            .ok()
+            .flatten()
+            .map(|user| user.name),
+        job_url,
+    }
+}
 
 /// The tracing of a run, from the settings and the variables of OpenTelemetry.
 ///
@@ -33,9 +61,7 @@ pub(super) fn trace_options(config: &Config) -> Result<TraceOptions, CliError> {
             .ok()
             .filter(|value| !value.trim().is_empty())
     };
-    let parent = std::env::var("TRACEPARENT")
-        .ok()
-        .filter(|value| !value.is_empty());
+    let starter = run_starter();
     let is_off = std::env::var("OTEL_SDK_DISABLED")
         .is_ok_and(|value| value.eq_ignore_ascii_case("true"))
         || std::env::var("OTEL_TRACES_EXPORTER").is_ok_and(|value| value == "none");
@@ -68,7 +94,7 @@ pub(super) fn trace_options(config: &Config) -> Result<TraceOptions, CliError> {
     let Some((url, origin)) = endpoint else {
         return Ok(TraceOptions {
             target: None,
-            parent,
+            starter,
         });
     };
     // These variables may be set for other programs.
@@ -88,14 +114,14 @@ pub(super) fn trace_options(config: &Config) -> Result<TraceOptions, CliError> {
             exit::print_warning(&warning);
             return Ok(TraceOptions {
                 target: None,
-                parent,
+                starter,
             });
         }
     }
     let target = target(url, *config.otel.content).map_err(|error| error.with_location(origin))?;
     Ok(TraceOptions {
         target: Some(target),
-        parent,
+        starter,
     })
 }
 

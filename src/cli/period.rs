@@ -39,7 +39,7 @@ fn invalid(flag: &str, given: &str) -> CliError {
 }
 
 /// Times without a zone are in UTC, as everywhere on tapes.
-fn parse_moment(given: &str, now: Timestamp) -> Option<i64> {
+pub(super) fn parse_moment(given: &str, now: Timestamp) -> Option<i64> {
     let given = given.trim();
     let in_utc = |date: civil::DateTime| {
         date.to_zoned(TimeZone::UTC)

@@ -6,7 +6,7 @@ use super::{args::GlobalArgs, exit::CliError, prior_files, project};
 use ingestdeck_core::{run::EntrySource as _, text::commands::PULL_REQUEST_FILE};
 use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
 use ingestdeck_records::replay::FileSource;
-use ingestdeck_report::{self as report, ReportFormat};
+use ingestdeck_report::{self as report, ReportContext, ReportFormat};
 
 /// Longest text in bytes: GitHub accepts 65,536 characters.
 const MAX_BYTES: usize = 60_000;
@@ -23,7 +23,12 @@ pub(super) fn write_body(global: &GlobalArgs, tape: &Path) -> Result<(), CliErro
         return Ok(());
     }
     let project = project::resolve_directory(global).ok();
-    let (text, _) = report::render_masked(&report, ReportFormat::Md, false, project.as_deref());
+    let (text, _) = report::render_masked(
+        &report,
+        ReportFormat::Md,
+        &ReportContext::default(),
+        project.as_deref(),
+    );
     let failed = |error| {
         CliError::failed(format!(
             "cannot write {}: {error}",

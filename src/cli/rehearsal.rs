@@ -1,11 +1,14 @@
 //! `run --rehearse`: would the recorded attempts end in the same way with the program of today? Prints a row per unit.
 
+use std::path::Path;
+
 use globset::{Glob, GlobSetBuilder};
 use serde_json::{Value, json};
 
 use super::{
     args::{GlobalArgs, SelectArgs, TableFormat},
     exit::{CliError, Exit},
+    export::fixture::OpenedFixture,
     launch, playback_output, policy, project, runs,
     table::TableWriter,
 };
@@ -41,6 +44,13 @@ pub(super) fn rehearse(
     run: &str,
     select: &SelectArgs,
 ) -> Result<Exit, CliError> {
+    let fixture = OpenedFixture::open(Path::new(run))?;
+    let in_fixture = fixture.as_ref().map(|fixture| GlobalArgs {
+        project_dir: Some(fixture.project.clone()),
+        ..global.clone()
+    });
+    let global = in_fixture.as_ref().unwrap_or(global);
+    let run = if fixture.is_some() { "latest" } else { run };
     let project = project::open(global)?;
     let store = runs::resolve_store(global)?;
     let found = store.resolve(run)?;

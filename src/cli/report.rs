@@ -9,6 +9,7 @@ use super::{
     exit::{CliError, Exit},
     export::{self, out_file},
     output, playback_output, prior_files, project, replay, runs,
+    summary::RunSummary,
 };
 use ingestdeck_core::{
     run::{EntrySource as _, RunOutcome, RunReport, trace::trace_path},
@@ -16,14 +17,15 @@ use ingestdeck_core::{
 };
 use ingestdeck_engine::continued_runs::ContinuedRuns;
 use ingestdeck_os::scoped_dir::ScopedDir;
-use ingestdeck_report::{self as report, ReportFormat};
+use ingestdeck_report::{self as report, ReportContext, ReportFormat};
 
 /// Writes the report.
 ///
 /// # Errors
 /// If the run does not exist or cannot be read, or if the file cannot be written.
 pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, CliError> {
-    let mut gathered = gather_report(global, &args.run)?;
+    let record = open_run(global, &args.run)?;
+    let (mut gathered, exit) = (record.report, record.exit);
     if let Some(connection) = &args.connection {
         gathered = filter_connection(gathered, connection)?;
     }
@@ -38,7 +40,12 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
         project.is_some_and(|project| project.is_file(&trace_path(job)))
     });
     let project = project::resolve_directory(global).ok();
-    let (text, masked) = report::render_masked(&gathered, format, traced, project.as_deref());
+    let context = ReportContext {
+        is_traced: traced,
+        exit: Some(exit),
+        tape: record.tape,
+    };
+    let (text, masked) = report::render_masked(&gathered, format, &context, project.as_deref());
     if masked > 0 {
         playback_output::print_stderr(&format!(
             "ingestdeck: {} of known kinds masked; other secrets may remain, so review it before you share it",
@@ -52,7 +59,7 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
             written.map_err(|error| export::cannot_write(path, &error))?;
         }
         None => {
-            let kind = if format == ReportFormat::Json {
+            let kind = if matches!(format, ReportFormat::Json | ReportFormat::Run) {
                 Ui::Json
             } else {
                 Ui::Lines
@@ -70,17 +77,37 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
 /// # Errors
 /// If the record does not exist or cannot be read.
 pub(crate) fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
+    open_run(global, what).map(|run| run.report)
+}
+
+/// A run with what its report does not contain.
+struct ReportedRun {
+    report: RunReport,
+    /// Its exit code, once it has ended.
+    exit: Exit,
+    /// Path of its tape; `None` for a record that is not a run of the project.
+    tape: Option<String>,
+}
+
+fn open_run(global: &GlobalArgs, what: &str) -> Result<ReportedRun, CliError> {
     let (source, live) = replay::open_record(global, what)?;
     let prior = prior_files::prior_results(global, source.info());
     let origin = source.info().clone();
-    let mut report = report::fold_report(source, live, prior)?;
+    let (mut report, state) = report::fold_run(source, live, prior)?;
+    let mut summary = RunSummary::from_state(&state);
+    let recorded = runs::find_recorded(global, what, &origin)?;
     if report.outcome == RunOutcome::WaitingApproval
-        && let Some((runs, run)) = runs::find_recorded(global, what, &origin)?
-        && let Some(by) = ContinuedRuns::read(&runs)?.reviewed_by(run.id)
+        && let Some((runs, run)) = &recorded
+        && let Some(by) = ContinuedRuns::read(runs)?.reviewed_by(run.id)
     {
         report.outcome = RunOutcome::Reviewed(by);
+        summary = summary.with_settled_review();
     }
-    Ok(report)
+    Ok(ReportedRun {
+        report,
+        exit: summary.exit(),
+        tape: recorded.map(|(_, run)| run.tape.display().to_string()),
+    })
 }
 
 /// The part of the report about one connection.

@@ -12,6 +12,7 @@ use super::{
 };
 use ingestdeck_core::{
     config::time_limit::TimeLimitSetting,
+    tape::Millis,
     text::{dollars, dollars_of_sum},
 };
 use ingestdeck_engine::prepare::ProjectPreparationError;
@@ -31,8 +32,15 @@ pub(super) fn wait_for_lock(root: &Path, args: &RunArgs) -> Result<(), CliError>
     let waiting = &|held: &lock::ProjectLockError| {
         playback_output::print_stderr(&format!("ingestdeck: {held}; waits for its end"));
     };
-    lock::wait(root, limit, waiting).map_err(ProjectPreparationError::from)?;
-    Ok(())
+    let waited = |error| {
+        let is_held = matches!(error, lock::ProjectLockError::Held { .. });
+        let error = CliError::from(ProjectPreparationError::from(error));
+        match u64::try_from(limit.as_millis()) {
+            Ok(limit) if is_held => error.with_cause(format!("waited {}", Millis(limit))),
+            _ => error,
+        }
+    };
+    lock::wait(root, limit, waiting).map(drop).map_err(waited)
 }
 
 /// What `--max-day-budget-usd` leaves for this run: the budget without the costs of the attempts that began today, in

@@ -5,14 +5,18 @@
     reason = "whether a directory is a project"
 )]
 
+mod list;
+mod run_filter;
+
 use std::{
     fs::{self, File},
-    io::{self, Write as _},
+    io::Write as _,
     path::Path,
 };
 
 use serde_json::json;
 
+pub(super) use self::list::list;
 use super::{
     args::{GlobalArgs, Ui},
     exit::{self, CliError, Exit},
@@ -21,18 +25,14 @@ use super::{
 };
 use ingestdeck_core::{
     diagnostic::Problem,
-    run::{
-        EntrySource as _, PollStatus, RunOutcome, SourceInfo, Timeline,
-        outcome::{self, REVIEWED},
-        recorded_decisions,
-    },
-    text::{self, commands, dollars_of_sum, pluralize},
+    run::{EntrySource as _, PollStatus, SourceInfo, Timeline, recorded_decisions},
+    text::{self, commands, pluralize},
 };
 use ingestdeck_engine::{continued_runs::ContinuedRuns, recorded_tapes, resume};
 use ingestdeck_os::user_dirs::UserDirs;
 use ingestdeck_records::{
     replay::FileSource,
-    store::{RecordedRun, RunStatus, RunStore, db::IndexedRun},
+    store::{RecordedRun, RunStatus, RunStore},
 };
 
 /// Maximum width of a unit key in a table, in columns.
@@ -145,159 +145,12 @@ fn same_file(tape: &Path, what: &str) -> bool {
     }
 }
 
-/// `runs list`.
-///
-/// # Errors
-/// If the records cannot be read.
-pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
-    let runs = &resolve_store(global)?;
-    let found = runs.list()?;
-    if found.is_empty() {
-        return if global.ui == Ui::Json {
-            Ok(Exit::Ok)
-        } else {
-            print_no_runs().map(|()| Exit::Ok)
-        };
-    }
-    recorded_tapes::try_update_index(runs);
-    let db = runs.open_database().ok();
-    let listed = db
-        .as_ref()
-        .and_then(|db| db.list().ok())
-        .unwrap_or_default();
-    let idle = db
-        .as_ref()
-        .and_then(|db| db.nothing_written_counts().ok())
-        .unwrap_or_default();
-    let continued = db
-        .and_then(|db| ContinuedRuns::from_index(&db, runs.project()).ok())
-        .unwrap_or_default();
-    let mut out = output::stdout_for(global.ui);
-    let mut rows = Vec::new();
-    for run in &found {
-        let standing = runs.status(run)?;
-        let known = listed.iter().find(|listed| listed.id == run.id);
-        let reviewed_by = continued.reviewed_by(run.id);
-        if global.ui == Ui::Json {
-            let known = known.map(|run| {
-                json!({"started_at": run.started_at, "outcome": run.outcome, "units": run.units,
-                    "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd,
-                    "cost_partial": run.is_cost_partial, "reviewed_by": reviewed_by,
-                    "nothing_written": idle.get(&run.id).copied().unwrap_or_default()})
-            });
-            writeln!(
-                out,
-                "{}",
-                json!({"run": run.id, "state": standing.as_str(), "index": known})
-            )
-            .map_err(|error| playback_output::stdout_failed(&error))?;
-        } else {
-            let waits = standing == RunStatus::Running && continued.has_open_review(run.id);
-            let idle = idle.get(&run.id).copied().unwrap_or_default();
-            rows.push(run_cells(
-                run,
-                standing,
-                known.map(|known| (known, idle)),
-                (reviewed_by.is_some(), waits),
-            ));
-        }
-    }
-    write_rows(&mut out, &rows, output::columns())
-        .map_err(|error| playback_output::stdout_failed(&error))?;
-    Ok(Exit::Ok)
-}
-
 pub(super) fn print_no_runs() -> Result<(), CliError> {
     writeln!(
         output::stdout(),
         "no runs yet; `ingestdeck run` records one"
     )
     .map_err(|error| playback_output::stdout_failed(&error))
-}
-
-/// The cells of a row: run, outcome, start, cost and counts.
-type RunCells = [String; 5];
-
-/// Writes rows with aligned columns. They are cut at the width of the terminal.
-fn write_rows(
-    out: &mut impl io::Write,
-    rows: &[RunCells],
-    columns: Option<usize>,
-) -> io::Result<()> {
-    let width = |cell: usize| {
-        rows.iter()
-            .map(|row| text::width(&row[cell]))
-            .max()
-            .unwrap_or(0)
-    };
-    let widths = [0, 1, 2, 3].map(width);
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            let pad = width.saturating_sub(text::width(cell));
-            line.push_str(&format!("{cell}{:pad$}  ", ""));
-        }
-        line.push_str(&row[4]);
-        writeln!(
-            out,
-            "{}",
-            text::printable(line.trim_end(), columns.unwrap_or(usize::MAX))
-        )?;
-    }
-    Ok(())
-}
-
-fn run_cells(
-    run: &RecordedRun,
-    standing: RunStatus,
-    known: Option<(&IndexedRun, u64)>,
-    (is_reviewed, waits): (bool, bool),
-) -> RunCells {
-    // The outcome of a finished run is more specific than its status.
-    let outcome = known
-        .and_then(|(known, _)| known.outcome.as_deref())
-        .filter(|_| standing == RunStatus::Finished);
-    let word = match () {
-        () if is_reviewed => REVIEWED,
-        () if waits => RunOutcome::WaitingApproval.as_str(),
-        () => outcome.unwrap_or(standing.as_str()),
-    };
-    let word = text::printable(outcome::column_text(word), 11).into_owned();
-    let id = run.id.short().to_string();
-    let Some((known, idle)) = known else {
-        return [id, word, String::new(), String::new(), String::new()];
-    };
-    // In UTC, to the minute.
-    let started = known
-        .started_at
-        .get(..16)
-        .map(|at| format!("{}Z", at.replace('T', " ")));
-    let started = text::printable(started.as_deref().unwrap_or("?"), 17).into_owned();
-    let scripted = if known.scripted { ", scripted" } else { "" };
-    let idle = match idle {
-        0 => String::new(),
-        idle => format!(" ({idle} read, nothing written)"),
-    };
-    let counts = [
-        (known.failed, "failed", ""),
-        (known.budget, "budget", ""),
-        (known.succeeded, "succeeded", idle.as_str()),
-        (known.reused, "reused", ""),
-    ];
-    let counts = counts.iter().filter(|(count, ..)| *count > 0);
-    let counts: Vec<String> = counts
-        .map(|(count, word, more)| format!("{count} {word}{more}"))
-        .collect();
-    let units = pluralize(usize::try_from(known.units).unwrap_or(usize::MAX), "unit");
-    let colon = if counts.is_empty() { "" } else { ": " };
-    let cost = dollars_of_sum(known.cost_usd, known.is_cost_partial);
-    [
-        id,
-        word,
-        started,
-        cost,
-        format!("{units}{colon}{}{scripted}", counts.join(", ")),
-    ]
 }
 
 /// `runs show`.
@@ -442,48 +295,4 @@ pub(super) fn reindex(global: &GlobalArgs) -> Result<Exit, CliError> {
     )
     .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_of_runs_are_aligned_and_cut_at_the_terminal() {
-        let row = |cells: [&str; 5]| cells.map(str::to_owned);
-        let rows = [
-            row([
-                "4753af",
-                "partial",
-                "2026-11-22 10:00Z",
-                "$0.87 +?",
-                "9 units: 2 failed, 6 budget, 1 succeeded",
-            ]),
-            row([
-                "526efd",
-                "done",
-                "2026-11-22 10:00Z",
-                "$12.01",
-                "40 units: 40 reused",
-            ]),
-            row(["99aabb", "interrupted", "", "", ""]),
-        ];
-        let shown = |columns| {
-            let mut out = Vec::new();
-            write_rows(&mut out, &rows, columns).unwrap();
-            String::from_utf8(out).unwrap()
-        };
-        let complete = "\
-4753af  partial      2026-11-22 10:00Z  $0.87 +?  9 units: 2 failed, 6 budget, 1 succeeded
-526efd  done         2026-11-22 10:00Z  $12.01    40 units: 40 reused
-99aabb  interrupted
-";
-        assert_eq!(shown(None), complete);
-        let narrow = shown(Some(80));
-        assert!(
-            narrow.lines().all(|line| text::width(line) <= 80)
-                && narrow.contains("9 units: 2 failed"),
-            "{narrow}"
-        );
-    }
 }

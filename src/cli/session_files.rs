@@ -44,7 +44,7 @@ pub(super) fn list_directory(directory: &Path) -> Result<claude_sessions::Sessio
         read_tapes(&mut found.files);
         return Ok(found);
     }
-    let refusal = CliError::from(OpenError::Directory { name });
+    let refusal = CliError::from(OpenError::WithoutRecord { name });
     let folders: Vec<String> = found
         .folders
         .iter()

@@ -131,7 +131,11 @@ impl ContinuedSummary {
     fn from_state(state: &RunState) -> Self {
         fn last(unit: &UnitState) -> Option<&ContinuedWork> {
             let mut attempts = unit.attempts.iter().rev();
-            attempts.find_map(|attempt| attempt.setup.continued())
+            attempts.find_map(|attempt| {
+                // Without a turn, the session was not continued.
+                let has_turns = attempt.counts.turns > 0;
+                attempt.setup.continued().filter(|_| has_turns)
+            })
         }
         let continued = state.units.iter().filter_map(last);
         continued.fold(Self::default(), |sum, work| Self {

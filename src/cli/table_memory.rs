@@ -1,19 +1,23 @@
-//! How the user last arranged the table of units, per project. A file that is missing or broken means the defaults, and
-//! a file that cannot be written is not an error: nothing but an arrangement is lost.
+//! How the user last arranged the table of units, and the saved views of the list of runs, per project. A file that is
+//! missing or broken means the defaults. A table that cannot be kept is not an error: nothing but an arrangement is lost.
 
 #![expect(clippy::disallowed_methods, reason = "the user's directory for state")]
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
+    marker::PhantomData,
     path::{Path, PathBuf},
 };
 
+use serde::{Serialize, de::DeserializeOwned};
+
 use ingestdeck_core::run::Timeline;
 use ingestdeck_os::{scoped_dir::ScopedDir, user_dirs::UserDirs};
-use ingestdeck_tui::{self as tui, LiveHandle, TableSettings};
+use ingestdeck_tui::{self as tui, LiveHandle};
 
-const FILE: &str = "table.json";
+/// The file with the arrangements of the table of units.
+const TABLE_FILE: &str = "table.json";
 /// Maximum size of the file, in bytes, and number of projects in it.
 const MAX_BYTES: u64 = 256 * 1024;
 const MAX_PROJECTS: usize = 200;
@@ -34,27 +38,42 @@ pub(crate) async fn run(
     // A measurement shows the same for everyone, and so does the demo.
     let is_demo = live.is_some() && header.is_some_and(|header| header.scripted);
     let is_new = options.exit_when.is_some() || is_demo;
-    let memory = TableMemory {
+    let memory = ProjectMemory {
         dir: UserDirs::from_environment().state.filter(|_| !is_new),
+        ..ProjectMemory::open(TABLE_FILE)
     };
     options.table = memory.load(&project);
     let before = options.table.clone();
     let left = tui::run(timeline, live, options).await?;
     if left.table != before {
-        memory.save(&project, left.table.clone());
+        if let Err(error) = memory.save(&project, left.table.clone()) {
+            tracing::debug!(%error, "the arrangement of the table is not kept");
+        }
     }
     Ok(left)
 }
 
-/// The arrangements in the user's directory for state; `None` without one.
-struct TableMemory {
+/// A file in the user's directory for state with a value for each project.
+pub(crate) struct ProjectMemory<T> {
+    /// The directory; `None` without one.
     dir: Option<PathBuf>,
+    file: &'static str,
+    values: PhantomData<T>,
 }
 
-impl TableMemory {
-    fn read(dir: &Path) -> BTreeMap<String, TableSettings> {
+impl<T: Serialize + DeserializeOwned + Default + PartialEq> ProjectMemory<T> {
+    /// The values in `file`.
+    pub(crate) fn open(file: &'static str) -> Self {
+        Self {
+            dir: UserDirs::from_environment().state,
+            file,
+            values: PhantomData,
+        }
+    }
+
+    fn read(&self, dir: &Path) -> BTreeMap<String, T> {
         let bytes = ScopedDir::open(dir)
-            .and_then(|dir| dir.read_if_exists(FILE, MAX_BYTES))
+            .and_then(|dir| dir.read_if_exists(self.file, MAX_BYTES))
             .ok()
             .flatten();
         bytes
@@ -62,33 +81,45 @@ impl TableMemory {
             .unwrap_or_default()
     }
 
-    fn load(&self, project: &str) -> TableSettings {
+    pub(crate) fn load(&self, project: &str) -> T {
         self.dir
             .as_deref()
-            .and_then(|dir| Self::read(dir).remove(project))
+            .and_then(|dir| self.read(dir).remove(project))
             .unwrap_or_default()
     }
 
-    fn save(&self, project: &str, settings: TableSettings) {
+    /// Replaces the value of a project. The default is not stored.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn save(&self, project: &str, value: T) -> io::Result<()> {
         let Some(dir) = self.dir.as_deref() else {
-            return;
+            return Err(io::Error::other(
+                "there is no directory for state; set HOME",
+            ));
         };
-        let mut known = Self::read(dir);
+        let mut known = self.read(dir);
         known.remove(project);
         while known.len() >= MAX_PROJECTS {
             known.pop_first();
         }
-        if settings != TableSettings::default() {
-            known.insert(project.to_owned(), settings);
+        if value != T::default() {
+            known.insert(project.to_owned(), value);
         }
-        let written = serde_json::to_vec_pretty(&known)
-            .map_err(std::io::Error::from)
-            .and_then(|bytes| {
-                fs::create_dir_all(dir)?;
-                ScopedDir::open(dir)?.write_unsynced(FILE, &bytes, 0o700, 0o600)
-            });
-        if let Err(error) = written {
-            tracing::debug!(%error, "the arrangement of the table is not kept");
+        let bytes = serde_json::to_vec_pretty(&known)?;
+        fs::create_dir_all(dir)?;
+        ScopedDir::open(dir)?.write_unsynced(self.file, &bytes, 0o700, 0o600)
+    }
+}
+
+#[cfg(test)]
+impl<T> ProjectMemory<T> {
+    /// A file in another directory.
+    pub(crate) fn in_directory(dir: &Path, file: &'static str) -> Self {
+        Self {
+            dir: Some(dir.to_owned()),
+            file,
+            values: PhantomData,
         }
     }
 }
@@ -96,6 +127,7 @@ impl TableMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ingestdeck_tui::TableSettings;
 
     fn settings(json: &str) -> TableSettings {
         serde_json::from_str(json).unwrap()
@@ -104,22 +136,22 @@ mod tests {
     #[test]
     fn arrangement_is_kept_per_project() {
         let home = tempfile::tempdir().unwrap();
-        let memory = TableMemory {
-            dir: Some(home.path().join("state")),
-        };
+        let memory = ProjectMemory::in_directory(&home.path().join("state"), TABLE_FILE);
         assert_eq!(memory.load("orbit"), TableSettings::default());
         let by_cost = settings(r#"{"sort": "cost", "is_reversed": true, "grouping": "flat"}"#);
-        memory.save("orbit", by_cost.clone());
-        memory.save(
-            "lantern",
-            settings(r#"{"filter": "needs_you", "toggled": [{"need": "done"}]}"#),
-        );
+        memory.save("orbit", by_cost.clone()).unwrap();
+        memory
+            .save(
+                "lantern",
+                settings(r#"{"filter": "needs_you", "toggled": [{"need": "done"}]}"#),
+            )
+            .unwrap();
         assert_eq!(memory.load("orbit"), by_cost);
         assert_ne!(memory.load("lantern"), by_cost);
         assert_eq!(memory.load("harbor"), TableSettings::default());
         // The defaults are not stored.
-        memory.save("orbit", TableSettings::default());
-        let file = fs::read_to_string(home.path().join("state").join(FILE)).unwrap();
+        memory.save("orbit", TableSettings::default()).unwrap();
+        let file = fs::read_to_string(home.path().join("state").join(TABLE_FILE)).unwrap();
         assert!(
             !file.contains("orbit") && file.contains("lantern"),
             "{file}"
@@ -129,9 +161,7 @@ mod tests {
     #[test]
     fn broken_or_missing_file_means_the_defaults() {
         let home = tempfile::tempdir().unwrap();
-        let memory = TableMemory {
-            dir: Some(home.path().to_owned()),
-        };
+        let memory = ProjectMemory::in_directory(home.path(), TABLE_FILE);
         for broken in [
             "",
             "{",
@@ -139,35 +169,45 @@ mod tests {
             r#"{"orbit": {"sort": "by luck"}}"#,
             r#"{"orbit": 7}"#,
         ] {
-            fs::write(home.path().join(FILE), broken).unwrap();
+            fs::write(home.path().join(TABLE_FILE), broken).unwrap();
             assert_eq!(memory.load("orbit"), TableSettings::default(), "{broken}");
         }
         fs::write(
-            home.path().join(FILE),
+            home.path().join(TABLE_FILE),
             " ".repeat(usize::try_from(MAX_BYTES).unwrap() + 1),
         )
         .unwrap();
         assert_eq!(memory.load("orbit"), TableSettings::default());
-        memory.save("orbit", settings(r#"{"sort": "key"}"#));
+        memory
+            .save("orbit", settings(r#"{"sort": "key"}"#))
+            .unwrap();
         assert_eq!(memory.load("orbit"), settings(r#"{"sort": "key"}"#));
-        let nowhere = TableMemory { dir: None };
-        nowhere.save("orbit", settings(r#"{"sort": "key"}"#));
+        let nowhere = ProjectMemory {
+            dir: None,
+            file: TABLE_FILE,
+            values: PhantomData,
+        };
+        assert!(
+            nowhere
+                .save("orbit", settings(r#"{"sort": "key"}"#))
+                .is_err()
+        );
         assert_eq!(nowhere.load("orbit"), TableSettings::default());
     }
 
     #[test]
     fn number_of_projects_is_limited() {
         let home = tempfile::tempdir().unwrap();
-        let memory = TableMemory {
-            dir: Some(home.path().to_owned()),
-        };
+        let memory = ProjectMemory::in_directory(home.path(), TABLE_FILE);
         for project in 0..MAX_PROJECTS + 3 {
-            memory.save(
-                &format!("project-{project:04}"),
-                settings(r#"{"sort": "key"}"#),
-            );
+            memory
+                .save(
+                    &format!("project-{project:04}"),
+                    settings(r#"{"sort": "key"}"#),
+                )
+                .unwrap();
         }
-        assert_eq!(TableMemory::read(home.path()).len(), MAX_PROJECTS);
+        assert_eq!(memory.read(home.path()).len(), MAX_PROJECTS);
         assert_eq!(
             memory.load(&format!("project-{:04}", MAX_PROJECTS + 2)),
             settings(r#"{"sort": "key"}"#)

@@ -25,6 +25,7 @@
 )]
 
 pub mod actions;
+pub mod conditions;
 pub mod config;
 pub mod control;
 pub mod decode;

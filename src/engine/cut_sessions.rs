@@ -3,7 +3,7 @@
 //!
 //! The changes of such a session are made again from its transcript, in a new worktree. This module must not know how.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, fs::Metadata, path::Path};
 
 use parking_lot::Mutex;
 
@@ -20,6 +20,8 @@ pub struct CutSession {
     pub work: ContinuedWork,
     /// Where its calls are recorded, the oldest attempt first.
     pub calls: Vec<RecordedCalls>,
+    /// Length of its file in bytes when it was cut, if that was in this run.
+    pub file_bytes: Option<u64>,
 }
 
 /// The sessions that the next attempts of a run can continue.
@@ -65,8 +67,8 @@ impl CutSessions {
     }
 }
 
-/// True if Claude Code still has the file of a session that ran in `directory`.
-pub(crate) fn has_session_file(directory: &Path, session: &str) -> bool {
-    let claude_dir = user_dirs::claude_dir();
-    claude_dir.is_some_and(|dir| claude_sessions::has_session(&dir, directory, session))
+/// The length and the times of the file of a session that ran in `directory`, if Claude Code still has it.
+pub(crate) fn session_file(directory: &Path, session: &str) -> Option<Metadata> {
+    let file = claude_sessions::open_session(&user_dirs::claude_dir()?, directory, session)?;
+    file.metadata().ok()
 }

@@ -113,6 +113,9 @@ pub(crate) trait Executor: Send + Sync + 'static {
         })
     }
 
+    /// Begins to integrate the patches of these attempts, after the first `kept` of those that were announced before.
+    fn integrate_ahead(&self, _kept: usize, _units: Vec<(UnitKey, u32)>) {}
+
     /// Records the changes of the integrated patches for a review. Returns false if there are none. Called only if the
     /// run has a review.
     fn request_review(&self) -> impl Future<Output = bool> + Send {
@@ -385,6 +388,9 @@ impl<E: Executor> ScheduleDriver<E> {
                 self.attempts.spawn(async move {
                     vec![ScheduleEvent::Integrated(executor.integrate(units).await)]
                 });
+            }
+            ScheduleEffect::IntegrateAhead { kept, units } => {
+                self.executor.integrate_ahead(kept, units);
             }
             ScheduleEffect::RequestReview => {
                 let executor = Arc::clone(&self.executor);

@@ -1,5 +1,6 @@
 //! One attempt, from its workspace to its verdict; connects the ingest stage with the Claude backend.
 
+mod ahead;
 mod ingest_run;
 mod integration;
 mod projection;
@@ -15,7 +16,7 @@ use self::integration::{Integration, record_note};
 use super::{
     attempt_limits::AttemptLimits,
     attempt_order::{AttemptOrder, preparation_failed},
-    cut_sessions::{CutSession, CutSessions, has_session_file},
+    cut_sessions::{CutSession, CutSessions, session_file},
     driver::{self, AttemptEnd, Executor, SaveOutcome},
     local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt, LocalAttempts},
     started_run::StartedRun,
@@ -225,14 +226,24 @@ impl AttemptExecutor {
         let lost = self.workers.as_ref().zip(session);
         let lost_worker =
             lost.and_then(|(workers, session)| workers.host.pool.worker_of_lost_session(session));
-        let is_deleted = |session: &str| {
-            self.cut.of(unit, session).is_some()
-                && !has_session_file(&self.run.project.root, session)
+        // A person may have continued the session meanwhile: its changes would not be those of the transcript.
+        let unusable = |session: &str| {
+            let cut = self.cut.of(unit, session)?;
+            match (
+                session_file(&self.run.project.root, session),
+                cut.file_bytes,
+            ) {
+                (None, _) => Some(SessionLost::Deleted),
+                (Some(file), Some(bytes)) if file.len() != bytes => Some(SessionLost::Changed),
+                _ => None,
+            }
         };
         let reason = match lost_worker {
             Some(worker) => SessionLost::Draining(worker),
-            None if session.is_some_and(is_deleted) => SessionLost::Deleted,
-            None => return amendment,
+            None => match session.and_then(unusable) {
+                Some(reason) => reason,
+                None => return amendment,
+            },
         };
         self.report_new_session(unit, attempt, &reason);
         Amendment {
@@ -347,6 +358,11 @@ impl AttemptExecutor {
                     self.keep_cut_session(&task, &finished),
                 ) {
                     (RetryMode::FromStart, Some(session)) => RetryMode::ResumeSession(session),
+                    (RetryMode::FromStart, None)
+                        if task.cut.is_some() && finished.has_lost_session =>
+                    {
+                        RetryMode::LostSession
+                    }
                     (repeat, _) => repeat,
                 };
                 let session = finished.new_session.clone().unwrap_or(session);
@@ -364,9 +380,7 @@ impl AttemptExecutor {
         // An attempt that began a new session continued nothing.
         let earlier = task.cut.as_ref().filter(|_| finished.new_session.is_none());
         let session = finished.new_session.as_ref().unwrap_or(&task.session);
-        if !has_session_file(&self.run.project.root, session) {
-            return None;
-        }
+        let file = session_file(&self.run.project.root, session)?;
         let work = ContinuedWork {
             attempt: task.attempt,
             ..work
@@ -385,6 +399,7 @@ impl AttemptExecutor {
             session: session.clone(),
             work,
             calls,
+            file_bytes: Some(file.len()),
         };
         self.cut.set(&task.unit, Some(cut));
         Some(session.clone())
@@ -466,6 +481,7 @@ impl Executor for AttemptExecutor {
     }
 
     async fn close(&self) {
+        self.integration.close().await;
         if let Some(workers) = &self.workers {
             workers.close().await;
         }
@@ -484,6 +500,10 @@ impl Executor for AttemptExecutor {
 
     async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> IntegrationReport {
         Arc::clone(&self.integration).integrate(units).await
+    }
+
+    fn integrate_ahead(&self, kept: usize, units: Vec<(UnitKey, u32)>) {
+        self.integration.integrate_ahead(kept, &units);
     }
 
     async fn request_review(&self) -> bool {

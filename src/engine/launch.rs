@@ -566,8 +566,9 @@ impl RunSetup {
 
     /// The trace that agents continue, if anything records it.
     fn agent_trace(&self, run: RunId) -> Option<RunTrace> {
-        let TraceOptions { target, parent } = &self.trace;
-        (target.is_some() || parent.is_some()).then(|| RunTrace::new(run, parent.as_deref()))
+        let TraceOptions { target, starter } = &self.trace;
+        let parent = starter.traceparent.as_deref();
+        (target.is_some() || parent.is_some()).then(|| RunTrace::new(run, parent))
     }
 }
 

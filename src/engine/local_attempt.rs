@@ -150,6 +150,8 @@ pub(crate) struct FinishedAttempt {
     pub warning: Option<String>,
     /// What its session cost so far, if it was cut from outside and can be continued.
     pub cut: Option<ContinuedWork>,
+    /// Claude Code does not have the session that it was to continue.
+    pub has_lost_session: bool,
     /// The session that it began instead of the one that it was to continue.
     pub new_session: Option<String>,
 }
@@ -167,6 +169,7 @@ impl FinishedAttempt {
             cost_usd: facts.reported.cost_usd,
             ..ContinuedWork::default()
         });
+        let has_lost_session = facts.is_unknown_session();
         let ended = AttemptEnded {
             verdict,
             tool_failures: u32::try_from(facts.work.tally.calls().len()).unwrap_or(u32::MAX),
@@ -186,6 +189,7 @@ impl FinishedAttempt {
             patch: None,
             warning: None,
             cut,
+            has_lost_session,
             new_session: None,
         }
     }
@@ -202,6 +206,7 @@ impl FinishedAttempt {
             patch,
             warning,
             cut,
+            has_lost_session: false,
             new_session,
         }
     }

@@ -96,7 +96,7 @@ pub fn run<T>(
         }],
         concurrency: 1,
         model: args.model.clone(),
-        traceparent: trace.parent.clone(),
+        starter: trace.starter.clone(),
         ..RunPlanned::default()
     }));
     let settings = ScheduleSettings {

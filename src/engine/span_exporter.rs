@@ -18,7 +18,7 @@ use tokio::{
 use super::{http_post, sink_failures::SinkFailures};
 use ingestdeck_core::{
     run::{Recorder, SinkEvent, otlp, otlp::SpanBuilder, state::RunState},
-    tape::Header,
+    tape::{Header, note::RunStarter},
 };
 
 /// Minimum interval between two requests.
@@ -59,8 +59,8 @@ impl std::fmt::Debug for SpanTarget {
 pub struct TraceOptions {
     /// Where spans are sent, if anywhere.
     pub target: Option<SpanTarget>,
-    /// `TRACEPARENT` of the environment: the span that starts the run.
-    pub parent: Option<String>,
+    /// Who or what starts the run; its span is the parent of those of the run.
+    pub starter: RunStarter,
 }
 
 impl SpanTarget {

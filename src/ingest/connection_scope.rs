@@ -17,7 +17,7 @@ use jiff::Timestamp;
 
 use super::{
     database::{self, Database, SqlWorkers},
-    facts::{AvailableFacts, ConnectionFacts, FactFiles, KnownTables},
+    facts::{AvailableFacts, ConnectionFacts, FactFileStamps, FactFiles, KnownTables},
     project::{Connection, PathRefusal, Project},
     source, warehouse_access,
 };
@@ -103,6 +103,14 @@ impl ConnectionScope {
         let connection = self.get(id)?;
         let facts = &connection.facts;
         Some(KnownTables::new(facts, self.now(), self.max_scan_age))
+    }
+
+    /// The state of the files with facts, for each connection.
+    pub(crate) fn fact_stamps(&self) -> Vec<FactFileStamps> {
+        let connections = self.connections.iter();
+        connections
+            .map(|connection| connection.facts.stamps())
+            .collect()
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&ConnectionAccess> {

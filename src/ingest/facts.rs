@@ -90,7 +90,7 @@ pub(crate) struct ConnectionFacts {
 }
 
 /// Paths of files, with what changes when they are written.
-type FactFileStamps = Vec<(PathBuf, found_files::FactFileStamp)>;
+pub(crate) type FactFileStamps = Vec<(PathBuf, found_files::FactFileStamp)>;
 
 /// The facts after they were read.
 #[derive(Debug, Default)]
@@ -122,6 +122,11 @@ impl ConnectionFacts {
             has_dbt_manifest: found.has_dbt(FactOrigin::DbtManifest),
             ..AvailableFacts::default()
         }
+    }
+
+    /// What changes when a file with facts is written, added or removed.
+    pub(crate) fn stamps(&self) -> FactFileStamps {
+        FoundFactFiles::list(&self.files).stamps(&self.files)
     }
 
     /// The facts. Reads the files if they have changed since the last call.

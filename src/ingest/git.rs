@@ -104,8 +104,12 @@ const FORCED_SETTINGS: &[&str] = &[
     "advice.mergeConflict=false",
 ];
 
-/// Settings of a sparse worktree.
-const SPARSE_SETTINGS: &[&str] = &["core.sparseCheckout=true", "core.sparseCheckoutCone=false"];
+/// Settings of a sparse worktree. Its index is short-lived, so it has no checksum: that takes longer with each file.
+const SPARSE_SETTINGS: &[&str] = &[
+    "core.sparseCheckout=true",
+    "core.sparseCheckoutCone=false",
+    "index.skipHash=true",
+];
 
 /// Environment variables that choose programs, in addition to those that begin with `GIT_`.
 const PROGRAM_VARIABLES: &[&str] = &[

@@ -15,6 +15,7 @@ use super::{
     branch_update::{self, BranchUpdateError},
     committed_changes::CommittedChanges,
     connection_scope::ConnectionScope,
+    facts::FactFileStamps,
     git::CommitId,
     project::Project,
     repository::{self, PATCHES_DIR},
@@ -33,14 +34,18 @@ use ingestdeck_core::{
 };
 use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
 
+mod ahead;
 mod error;
 mod path_rules;
 mod raw_copies;
 mod reviewed;
+mod tracked_paths;
 
+use ahead::{AppliedChange, AppliedPatch};
 pub use error::IntegrationError;
 use path_rules::PatchContent;
 pub use raw_copies::RawCopy;
+use tracked_paths::TrackedPaths;
 
 /// The only file mode that a patch may set.
 const REGULAR_FILE_MODE: &str = "100644";
@@ -153,13 +158,21 @@ pub struct PatchIntegrator {
     /// Contents of the changed files before the integration.
     originals: Originals,
     /// All pages and sources of the worktree, once they are needed.
-    tracked_paths: Option<BTreeSet<String>>,
+    tracked_paths: Option<TrackedPaths>,
     /// Ids of the connections that the run writes sources for, sorted.
     connections: Vec<String>,
     /// The known tables of the connections.
     scope: ConnectionScope,
+    /// The state of the files with facts about them.
+    fact_stamps: Vec<FactFileStamps>,
     /// Changes that the branch contains already, and that are reviewed all the same.
     committed: CommittedChanges,
+    /// The patches of the run itself that the integration begins with.
+    base_patches: Vec<BasePatch>,
+    /// The commit with them.
+    start: CommitId,
+    /// The patches of units so far.
+    applied: Vec<AppliedPatch>,
 }
 
 impl PatchIntegrator {
@@ -169,22 +182,27 @@ impl PatchIntegrator {
         trees: &Arc<Worktrees>,
         connections: Vec<String>,
     ) -> Result<Self, IntegrationError> {
+        let base = trees.repository.current_state()?;
         let mut new = Self {
             worktrees: Arc::clone(trees),
             worktree: OnceCell::new(),
-            base: trees.repository.current_state()?,
+            start: base.clone(),
+            base,
             writers_by_path: BTreeMap::new(),
             originals: Originals::new(),
             tracked_paths: None,
             connections,
             scope: ConnectionScope::default(),
+            fact_stamps: Vec::new(),
             committed: CommittedChanges::default(),
+            base_patches: trees.base_patches(),
+            applied: Vec::new(),
         };
         for BasePatch {
             unit,
             file,
             targets,
-        } in trees.base_patches()
+        } in new.base_patches.clone()
         {
             let patch = UnitPatch {
                 unit,
@@ -192,7 +210,7 @@ impl PatchIntegrator {
                 source_connections: targets.clone(),
                 targets,
             };
-            match new.accept(&patch)? {
+            match new.accept(&patch, &mut AppliedChange::default())? {
                 PatchOutcome::Accepted { .. } | PatchOutcome::Noop { .. } => {}
                 refused => {
                     return Err(IntegrationError::ConflictsWithBranch {
@@ -201,6 +219,7 @@ impl PatchIntegrator {
                 }
             }
         }
+        new.start = new.head()?;
         Ok(new)
     }
 
@@ -209,6 +228,7 @@ impl PatchIntegrator {
     #[must_use]
     pub fn with_known_tables(mut self, project: &Project) -> Self {
         self.scope = ConnectionScope::new(project, None);
+        self.fact_stamps = self.scope.fact_stamps();
         self
     }
 
@@ -263,14 +283,18 @@ impl PatchIntegrator {
         mut tell: impl FnMut(&UnitPatch, &PatchOutcome),
     ) -> Result<(), IntegrationError> {
         for patch in patches {
-            let integrated = self.accept(patch)?;
+            let integrated = self.accept(patch, &mut AppliedChange::default())?;
             tell(patch, &integrated);
         }
         Ok(())
     }
 
-    /// Applies one patch, or leaves everything unchanged.
-    fn accept(&mut self, patch: &UnitPatch) -> Result<PatchOutcome, IntegrationError> {
+    /// Applies one patch and sets what it changed, or leaves everything unchanged.
+    fn accept(
+        &mut self,
+        patch: &UnitPatch,
+        change: &mut AppliedChange,
+    ) -> Result<PatchOutcome, IntegrationError> {
         let Some(file) = &patch.file else {
             return Ok(PatchOutcome::Noop {
                 shared_writes: Vec::new(),
@@ -302,12 +326,13 @@ impl PatchIntegrator {
                 for (path, bytes) in originals {
                     self.originals.entry(path).or_insert(bytes);
                 }
-                for path in paths {
+                for path in &paths {
                     self.writers_by_path
-                        .entry(path)
+                        .entry(path.clone())
                         .or_default()
                         .push(patch.unit.clone());
                 }
+                change.written = paths;
                 if changed.is_empty() {
                     return Ok(PatchOutcome::Noop {
                         shared_writes: shared,
@@ -316,6 +341,7 @@ impl PatchIntegrator {
                 let commit = self
                     .worktree()?
                     .commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
+                change.commit = Some(commit.clone());
                 Ok(PatchOutcome::Accepted {
                     commit: commit.to_string(),
                     paths: changed,
@@ -485,54 +511,20 @@ impl PatchIntegrator {
         {
             return Ok(ApplyOutcome::ForbiddenChange(why));
         }
-        for (path, bytes) in &now {
-            match &mut self.tracked_paths {
-                Some(tracked) if bytes.is_some() => drop(tracked.insert(path.clone())),
-                Some(tracked) => drop(tracked.remove(path)),
-                None => {}
-            }
+        if let Some(tracked) = &mut self.tracked_paths {
+            tracked.update(&now);
         }
         let is_new = |path: &&String| originals.get(*path).is_some_and(Option::is_none);
         let mut findings = self.case_clashes(&changed.iter().filter(is_new).collect::<Vec<_>>())?;
         findings.extend(self.findings(originals.clone(), targets)?);
-        Ok(if findings.is_empty() {
-            ApplyOutcome::Clean(changed, originals)
-        } else {
-            ApplyOutcome::InvalidResult(findings)
-        })
-    }
-
-    /// Findings about new files in `created` whose names differ from another file only in case. Some file systems keep
-    /// only one of the two, and KTX treats their pages as the same page.
-    fn case_clashes(&mut self, created: &[&String]) -> Result<Vec<String>, IntegrationError> {
-        if created.is_empty() {
-            return Ok(Vec::new());
+        if findings.is_empty() {
+            return Ok(ApplyOutcome::Clean(changed, originals));
         }
-        if self.tracked_paths.is_none() {
-            let all = self.worktree()?.git.run(&[
-                "ls-files",
-                "-z",
-                "--",
-                WIKI_DIR,
-                SEMANTIC_LAYER_DIR,
-            ])?;
-            self.tracked_paths = Some(split(&all).into_iter().collect());
+        if let Some(tracked) = &mut self.tracked_paths {
+            let is_changed = |(path, _): &(&String, &Option<Vec<u8>>)| now.contains_key(*path);
+            tracked.update(originals.iter().filter(is_changed));
         }
-        let mut by_folded: BTreeMap<String, Vec<&String>> = BTreeMap::new();
-        for path in self.tracked_paths.iter().flatten() {
-            by_folded.entry(path.to_lowercase()).or_default().push(path);
-        }
-        let clash = |path: &&String| {
-            let other = by_folded
-                .get(&path.to_lowercase())?
-                .iter()
-                .find(|other| *other != path)?;
-            let (path, other) = (path.escape_debug(), other.escape_debug());
-            Some(format!(
-                "{path} differs from {other} only in case; write to {other}, or choose another name"
-            ))
-        };
-        Ok(created.iter().filter_map(clash).collect())
+        Ok(ApplyOutcome::InvalidResult(findings))
     }
 
     /// Problems of the result after the files of `originals` changed.
@@ -605,8 +597,7 @@ impl PatchIntegrator {
         writers.into_iter().cloned().collect()
     }
 
-    fn reset(&mut self) -> Result<(), IntegrationError> {
-        self.tracked_paths = None;
+    fn reset(&self) -> Result<(), IntegrationError> {
         self.worktree()?
             .git
             .run(&["reset", "--quiet", "--hard", "HEAD"])?;

@@ -287,6 +287,21 @@ impl ProjectSnapshot {
     }
 }
 
+/// Makes `directory` a repository with a commit of its files, those that git would ignore as well.
+///
+/// # Errors
+/// If git fails.
+pub fn commit_directory(directory: &Path) -> Result<(), ProjectSnapshotError> {
+    shallow_copy::create_repository(&ScopedDir::open(directory)?, None)?;
+    let git = Git::open(directory)?;
+    git.run(&["add", "--all", "--force"])?;
+    let tree = git.run_for_line(&["write-tree"])?;
+    let commit = git.run_for_commit(&["commit-tree", "-m", "Files", "--end-of-options", &tree])?;
+    let branch = format!("refs/heads/{BRANCH}");
+    git.run(&["update-ref", &branch, commit.as_str()])?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

@@ -341,20 +341,23 @@ impl Worktree {
 
     /// Commits the staged changes, and returns the commit.
     pub(super) fn commit_staged(&self, message: &str) -> Result<CommitId, GitError> {
-        let line = self.git.run_for_line(&[
-            "commit",
-            "--no-verify",
-            "--allow-empty",
-            "--cleanup=verbatim",
-            "-m",
-            message,
-        ])?;
-        // For example `[session/local-1 0123abc] A subject`, with the whole id.
-        let id = line
-            .split_once(']')
-            .and_then(|(place, _)| place.rsplit_once(' '))
-            .map_or("", |(_, id)| id);
-        CommitId::parse(id).or_else(|_| self.head())
+        // `git commit` looks for every object of a directory that changes, which takes longer with each new page.
+        let tree = self.git.run_for_line(&["write-tree", "--missing-ok"])?;
+        let commit = [
+            "commit-tree",
+            "-p",
+            "HEAD",
+            "-F",
+            "-",
+            "--end-of-options",
+            &tree,
+        ];
+        let commit = self
+            .git
+            .run_for_commit_with_input(&commit, message.as_bytes())?;
+        self.git
+            .run(&["update-ref", "--end-of-options", "HEAD", commit.as_str()])?;
+        Ok(commit)
     }
 
     /// The commit that its branch points to.

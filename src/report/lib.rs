@@ -21,6 +21,7 @@ mod junit;
 mod labels;
 mod markdown;
 pub mod redact;
+mod run_document;
 mod sections;
 mod snapshot;
 
@@ -30,9 +31,12 @@ use clap::ValueEnum;
 
 pub use self::diff::{MAX_NAME_WIDTH, render_json, render_text};
 use self::redact::Redactor;
-use ingestdeck_core::run::{
-    EntrySource, EntrySourceError, PollStatus, RunReport, Timeline, coverage::PriorFileResults,
-    report::ReportBuilder,
+use ingestdeck_core::{
+    exit::Exit,
+    run::{
+        EntrySource, EntrySourceError, PollStatus, RunReport, RunState, Timeline,
+        coverage::PriorFileResults, report::ReportBuilder,
+    },
 };
 
 /// Bytes that are folded at a time.
@@ -48,6 +52,8 @@ pub enum ReportFormat {
     Md,
     /// KTX's report, one object per connection and line.
     Json,
+    /// One JSON document about the whole run, for dashboards.
+    Run,
     /// JUnit XML for CI; failed units are failed tests.
     Junit,
     /// One page without external resources.
@@ -56,18 +62,29 @@ pub enum ReportFormat {
     Github,
 }
 
+/// Facts about a run that its report does not contain.
+#[derive(Clone, Debug, Default)]
+pub struct ReportContext {
+    /// True if KTX's trace of the run exists.
+    pub is_traced: bool,
+    /// The exit code of the run, as far as its record determines it.
+    pub exit: Option<Exit>,
+    /// Path of its tape.
+    pub tape: Option<String>,
+}
+
 /// Renders the report in a format, without secrets of known kinds and those of the settings of `project`. Also returns
-/// the number of masked places, with those that are cut off afterwards. `traced` if KTX's trace of the run exists.
+/// the number of masked places, with those that are cut off afterwards.
 pub fn render_masked(
     report: &RunReport,
     format: ReportFormat,
-    traced: bool,
+    context: &ReportContext,
     project: Option<&Path>,
 ) -> (String, usize) {
     let mut redactor = Redactor::for_process(project);
-    let mut text = render(report, format, traced, &mut redactor.consecutive_texts());
+    let mut text = render(report, format, context, &mut redactor.consecutive_texts());
     // Next to each other, two texts may reveal what neither does alone.
-    if format != ReportFormat::Json {
+    if !matches!(format, ReportFormat::Json | ReportFormat::Run) {
         text = redactor.text(&text).into_owned();
     }
     (text, redactor.masked)
@@ -77,7 +94,7 @@ pub fn render_masked(
 fn render(
     report: &RunReport,
     format: ReportFormat,
-    traced: bool,
+    context: &ReportContext,
     mask: &mut dyn FnMut(&str) -> String,
 ) -> String {
     match format {
@@ -85,10 +102,14 @@ fn render(
         ReportFormat::Junit => escape::finish(&junit::render(report), mask),
         ReportFormat::Html => escape::finish(&html::render(report), mask),
         ReportFormat::Github => escape::finish(&github::render(report), mask),
-        ReportFormat::Json => snapshot::snapshots(report, traced)
+        ReportFormat::Json => snapshot::snapshots(report, context.is_traced)
             .iter()
             .map(|snapshot| format!("{}\n", mask(&snapshot.to_string())))
             .collect(),
+        ReportFormat::Run => {
+            let document = run_document::document(report, context);
+            format!("{}\n", mask(&document.to_string()))
+        }
     }
 }
 
@@ -101,6 +122,18 @@ pub fn fold_report(
     live: bool,
     prior: Option<PriorFileResults>,
 ) -> Result<RunReport, EntrySourceError> {
+    fold_run(source, live, prior).map(|(report, _)| report)
+}
+
+/// Like [`fold_report`], and returns the state at the end, too.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn fold_run(
+    source: impl EntrySource + 'static,
+    live: bool,
+    prior: Option<PriorFileResults>,
+) -> Result<(RunReport, RunState), EntrySourceError> {
     let mut timeline = Timeline::new_forward_only(Box::new(source));
     let mut gathering = ReportBuilder::default().with_prior_results(prior);
     // A live run without new entries ends the loop; a pipe may only be slow.
@@ -111,7 +144,8 @@ pub fn fold_report(
             PollStatus::Waiting | PollStatus::End => break,
         }
     }
-    Ok(gathering.finish(timeline.source().info(), timeline.view(), live))
+    let report = gathering.finish(timeline.source().info(), timeline.view(), live);
+    Ok((report, timeline.view().state.clone()))
 }
 
 #[cfg(test)]

@@ -359,7 +359,7 @@ fn tools(out: &mut String, report: &RunReport) {
 }
 
 fn remarks(out: &mut String, report: &RunReport) {
-    let (messages, more) = &report.messages;
+    let (messages, more) = (&report.log.messages, &report.log.more_messages);
     let lost = labels::lost(report);
     if messages.is_empty() && lost.is_none() {
         return;

@@ -633,7 +633,7 @@ fn extras(
         "unmapped": unmapped,
         "sharedFiles": report.shared_files.iter()
             .map(|file| json!({"path": file.path, "units": file.units, "merged": file.was_merged})).collect::<Vec<_>>(),
-        "remarks": report.messages.0.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
+        "remarks": report.log.messages.iter().map(|(at, text)| json!({"at": at.0, "text": text})).collect::<Vec<_>>(),
         "lost": {
             "malformed": report.lost.malformed, "unknown": report.lost.unknown,
             "unknownNotes": report.lost.unknown_notes, "torn": report.lost.corrupt_entries,
@@ -697,7 +697,7 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
     let tools: Map<String, Value> = attempt
         .tools
         .iter()
-        .map(|(tool, calls)| (tool.clone(), tool_use(*calls)))
+        .map(|(tool, calls)| (tool.clone(), tool_use(*calls, "cutShort")))
         .collect();
     let failed_call = |call: &FailedCallReport| json!({"atMs": call.at.0, "toolCallId": call.id, "tool": call.tool, "error": call.error});
     let mut extras = json!({
@@ -742,10 +742,10 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
     extras
 }
 
-/// Counts of zero are omitted, except failures.
-fn tool_use(calls: ToolCallCounts) -> Value {
+/// Counts of zero are omitted, except failures. `cut_short` is the key of calls without a result.
+pub(super) fn tool_use(calls: ToolCallCounts, cut_short: &str) -> Value {
     let mut value = json!({"calls": calls.total, "failed": calls.failed});
-    for (key, count) in [("declined", calls.declined), ("cutShort", calls.aborted)] {
+    for (key, count) in [("declined", calls.declined), (cut_short, calls.aborted)] {
         if count > 0 {
             value[key] = count.into();
         }

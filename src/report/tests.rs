@@ -55,7 +55,11 @@ fn report_of(path: &str) -> RunReport {
 
 /// Every format of the report, each checked for its syntax.
 fn written(report: &RunReport) -> [String; 5] {
-    let all = FORMATS.map(|format| render(report, format, true, &mut |text| text.to_owned()));
+    let context = ReportContext {
+        is_traced: true,
+        ..ReportContext::default()
+    };
+    let all = FORMATS.map(|format| render(report, format, &context, &mut |text| text.to_owned()));
     for line in all[1].lines() {
         valid(&serde_json::from_str(line).unwrap());
     }
@@ -565,6 +569,7 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
             tool: own(),
             error: own(),
         }],
+        worker: None,
     };
     let planned = PlannedUnit {
         unit: text.into(),
@@ -598,6 +603,7 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         rejected_paths: std::sync::Arc::default(),
         prior_work: None,
         integration: None,
+        warnings: vec![(Millis(2), own())],
     }
 }
 
@@ -627,9 +633,10 @@ fn secrets_are_masked_in_every_format() {
         line,
         "-----END RSA PRIVATE KEY-----",
     ];
-    report.messages.0 = key.map(|line| (Millis(1), line.to_owned())).to_vec();
-    for format in FORMATS {
-        let (text, masked) = render_masked(&report, format, true, None);
+    report.log.messages = key.map(|line| (Millis(1), line.to_owned())).to_vec();
+    let context = ReportContext::default();
+    for format in FORMATS.into_iter().chain([ReportFormat::Run]) {
+        let (text, masked) = render_masked(&report, format, &context, None);
         for secret in ["hunter2", &token[..8], line] {
             assert!(!text.contains(secret), "{format:?}: {secret}\n{text}");
         }
@@ -653,7 +660,8 @@ proptest! {
         report.failure_groups[0].example = text.clone();
         report.failure_groups[0].remedy = Some(text.clone());
         report.units = vec![UnitReport { status, ..unit }];
-        report.messages = (vec![(Millis(1), text.clone())], 3);
+        report.log.messages = vec![(Millis(1), text.clone())];
+        report.log.more_messages = 3;
         let [md, json, ..] = written(&report);
         prop_assert!(!md.contains("<script"), "{}", md);
         prop_assert!(md.chars().all(|c| !c.is_control() || c == '\n'));

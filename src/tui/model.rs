@@ -54,7 +54,7 @@ pub(crate) use timeline_bounds::short_date_time;
 pub use timeline_bounds::{TimelineBounds, wall_clock};
 pub(super) use toast::ToastTopic;
 pub(crate) use toast::Toasts;
-pub(crate) use unit_filter::FILTER_SYNTAX;
+pub(crate) use unit_filter::{FILTER_SYNTAX, UnitFilter};
 pub use unit_listing::TableSettings;
 pub(crate) use unit_listing::{
     ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, UnitCounts, UnitGroup,
@@ -362,7 +362,7 @@ impl SharedModel {
             focus: view.focus,
             zoom: view.zoom,
             lines: view.listing.line_count(),
-            has_dialog: self.dialogs.covers_view(),
+            has_dialog: self.dialogs.needs_rows(self.size),
         };
         layout::screen_layout(self.size, panes, self.shows_timeline())
     }
@@ -627,7 +627,7 @@ impl SharedModel {
             deck.hidden_by = None;
         }
         let (last_rank, heading_rank) = (deck.listing.listed_count().saturating_sub(1), deck.rank);
-        let filter = (deck.listing.filter, deck.listing.text.clone());
+        let filter = (deck.listing.filter, deck.listing.text.to_string());
         let wanted = if deck.hidden_by.as_ref() == Some(&filter) {
             deck.last_valid_unit
         } else {

@@ -557,6 +557,8 @@ pub(crate) struct ScreenModel {
     pages: Vec<Box<dyn Page>>,
     /// The page that was shown when a text to search for began to be typed.
     page_before_search: Option<Box<dyn Page>>,
+    /// The page from which a unit was revealed, until another page opens.
+    page_before_reveal: Option<(usize, Box<dyn Page>)>,
 }
 
 impl Deref for ScreenModel {
@@ -580,6 +582,7 @@ impl ScreenModel {
             bottom: Box::new(bottom),
             pages: Vec::new(),
             page_before_search: None,
+            page_before_reveal: None,
         }
     }
 
@@ -634,6 +637,7 @@ impl ScreenModel {
 
     /// Shows a page on top of the others.
     pub(crate) fn open(&mut self, page: impl Page) {
+        self.page_before_reveal = None;
         self.pages.push(Box::new(page));
         self.stack_changed();
     }
@@ -701,6 +705,26 @@ impl ScreenModel {
         if self.units_view.listing.rank(unit).is_none() {
             self.clear_filter(run_view);
         }
+    }
+
+    /// Reveals a unit of the page that is shown, to which [`Self::return_to_page`] returns.
+    pub(crate) fn reveal_from_page(&mut self, run_view: &RunView, unit: usize) {
+        let page = self.pages.pop();
+        self.reveal(run_view, unit);
+        self.page_before_reveal = page.map(|page| (unit, page));
+    }
+
+    /// Shows the page again from which the selected unit was revealed. False if there is none.
+    pub(crate) fn return_to_page(&mut self) -> bool {
+        let Some((unit, page)) = self.page_before_reveal.take() else {
+            return false;
+        };
+        let is_selected = self.units_view.unit == unit;
+        if is_selected {
+            self.pages.push(page);
+            self.stack_changed();
+        }
+        is_selected
     }
 
     fn stack_changed(&mut self) {

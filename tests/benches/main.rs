@@ -18,6 +18,7 @@ mod find;
 mod flood;
 mod frame;
 mod harness;
+mod integrate;
 mod measured_process;
 mod open;
 mod overhead;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
     report.topic("plan", plan::measure);
     report.topic("why", why::measure);
     report.topic("warehouse", warehouse::measure);
+    report.topic("integrate", integrate::measure);
     report.topic("units", units::measure);
     report.topic("workers", worker_latency::measure);
     report.end()

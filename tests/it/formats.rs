@@ -37,10 +37,11 @@
 mod commands;
 mod events;
 mod files;
-mod golden;
+pub(crate) mod golden;
 mod notes;
 mod provenance;
 mod review;
+pub(crate) mod run_document;
 pub(crate) mod schemas;
 mod surface;
 mod words;

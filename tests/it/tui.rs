@@ -14,6 +14,7 @@ mod early_session;
 mod every_view;
 mod failure_causes;
 mod feedback_messages;
+mod filter_screens;
 mod find;
 mod grid;
 mod hold;

@@ -1,6 +1,7 @@
-//! The arguments of the commands that read the index: `audit`, `costs` and `runs query`.
+//! The arguments of the commands that read the index: `audit`, `costs`, `runs list` and `runs query`.
 
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 /// Format of a table on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -155,4 +156,45 @@ pub(crate) struct QueryArgs {
     /// Format [default: text, or json with --ui json]
     #[arg(long, value_enum)]
     pub format: Option<TableFormat>,
+}
+
+/// Order of the list of runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RunSort {
+    /// The newest run first
+    #[default]
+    Started,
+    /// The highest cost first
+    Cost,
+    /// The longest run first
+    Duration,
+    /// The most units first
+    Units,
+    /// The most failed units first
+    Failed,
+}
+
+/// Arguments of the command `runs list`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RunsListArgs {
+    /// Only runs that fulfil all of these: outcome:partial, since:7d, until:2026-01-31, 'cost>0.50', 'duration>5m',
+    /// unit:orders, source:dbt
+    #[arg(value_name = "CONDITION")]
+    pub conditions: Vec<String>,
+    /// Order of the runs
+    #[arg(long, value_enum)]
+    pub sort: Option<RunSort>,
+    /// In the reverse order
+    #[arg(long)]
+    pub reverse: bool,
+    /// Show a saved view; conditions narrow it
+    #[arg(long, value_name = "NAME")]
+    pub view: Option<String>,
+    /// Save conditions and order under a name, for this project
+    #[arg(long, value_name = "NAME")]
+    pub save_view: Option<String>,
+    /// Delete a saved view
+    #[arg(long, value_name = "NAME", exclusive = true)]
+    pub delete_view: Option<String>,
 }

@@ -29,7 +29,9 @@ use crate::{
     decode::{self, AgentLine, line::WorkflowItem},
     tape::{
         EntryBody, Millis, Note, Seq, UnitKey,
-        note::{PatchResult, RunEnded, RunPlanned, RunSaved, Severity, SharedWrite},
+        note::{
+            IntegrationAdvanced, PatchResult, RunEnded, RunPlanned, RunSaved, Severity, SharedWrite,
+        },
     },
 };
 
@@ -180,6 +182,8 @@ pub enum RunEvent<'a> {
         until: Millis,
     },
     Resumed,
+    /// Patches were integrated while units run.
+    IntegrationAdvanced(IntegrationAdvanced),
     /// The patches of this number of units are being integrated.
     Integrating(usize),
     /// The integrated changes wait for a review.

@@ -268,6 +268,7 @@ fn sentence(note: &Note) -> String {
             Some(path) => format!("patch written: {path} ({})", written.paths.join(", ")),
             None => "no patch: the attempt changed nothing".to_owned(),
         },
+        Note::IntegrationAdvanced(advanced) => advanced.to_string(),
         Note::IntegrationStarted(integrating) => {
             format!(
                 "integrating {} on {}",

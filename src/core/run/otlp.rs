@@ -167,7 +167,7 @@ impl SpanBuilder {
                 note: Note::RunPlanned(planned),
                 ..
             } => {
-                self.trace = RunTrace::new(self.header.run, planned.traceparent.as_deref());
+                self.trace = RunTrace::new(self.header.run, planned.starter.traceparent.as_deref());
             }
             SinkEvent::Note {
                 attempt: Some((unit, attempt)),

@@ -14,7 +14,7 @@ use std::{
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
-    OutcomeDetail, SinkEvent, SourceInfo,
+    OutcomeDetail, RunEvent, SinkEvent, SourceInfo,
     artifacts::{self, RunArtifact},
     coverage::{self, PriorFileResults, SourceCoverage},
     event::{ActionDetail, ActionPhase, AgentEvent},
@@ -24,7 +24,7 @@ use super::{
     shared_files::{self, SharedFile},
     spending::{CostFigure, UnitSpending, attempt_duration, sum_costs},
     state::{
-        self, AttemptState, LossCounts, Publication, RECONCILE_KEY, RunInputs, RunView,
+        self, AttemptState, LogMessage, LossCounts, Publication, RECONCILE_KEY, RunInputs, RunView,
         TokenCounts, UnitStatus,
     },
 };
@@ -34,7 +34,7 @@ use crate::{
     tape::{
         Millis, UnitKey,
         note::{
-            AttemptOutput, PatchResult, PlannedUnit, RunPlanned, Severity, SourceRead,
+            AttemptOutput, Note, PatchResult, PlannedUnit, RunPlanned, Severity, SourceRead,
             attempt_output::{MemoryAction, UnmappedFile},
         },
     },
@@ -51,6 +51,12 @@ const MAX_ERROR_CHARS: usize = 600;
 /// Maximum number of messages that are kept.
 const MAX_MESSAGES: usize = 200;
 
+/// Maximum number of warnings of a unit that are kept.
+const MAX_UNIT_WARNINGS: usize = 20;
+
+/// Maximum number of limits that are kept.
+const MAX_LIMITS: usize = 200;
+
 /// The data of a report about one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunReport {
@@ -65,8 +71,7 @@ pub struct RunReport {
     /// Groups of failed units, largest first.
     pub failure_groups: Vec<FailureGroup>,
     pub totals: ReportTotals,
-    /// Warnings and errors of the run itself, and the number of those beyond the limit.
-    pub messages: (Vec<(Millis, String)>, usize),
+    pub log: RunLog,
     pub inputs: RunInputs,
     pub publication: Publication,
     pub shared_files: Vec<SharedFile>,
@@ -75,6 +80,29 @@ pub struct RunReport {
     pub lost: LossCounts,
     /// The reconcile step, in a report that is limited to the units of one connection.
     reconcile_unit: Option<UnitReport>,
+}
+
+/// Warnings, errors and limits of a run, oldest first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunLog {
+    /// Warnings and errors of the run itself.
+    pub messages: Vec<(Millis, String)>,
+    /// Number of messages beyond the limit.
+    pub more_messages: usize,
+    /// The first limits that the run waited for.
+    pub limits: Vec<LimitWait>,
+    /// Number of all limits that the run waited for.
+    pub limit_count: usize,
+}
+
+/// A usage or rate limit that the run waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitWait {
+    pub at: Millis,
+    /// Its name, as the service reports it.
+    pub limit: String,
+    /// When it resets, if that is known.
+    pub until: Option<Millis>,
 }
 
 /// The artifacts of a run, and the raw files that they rest on.
@@ -131,6 +159,8 @@ pub struct UnitReport {
     pub prior_work: Option<Box<AttemptOutput>>,
     /// Result of integrating its patch, whichever run left the patch.
     pub integration: Option<PatchResult>,
+    /// Its first warnings and errors, oldest first.
+    pub warnings: Vec<(Millis, String)>,
 }
 
 impl UnitReport {
@@ -152,6 +182,8 @@ pub struct AttemptReport {
     pub tools: BTreeMap<String, ToolCallCounts>,
     /// The first calls that failed or were denied.
     pub failed_calls: Vec<FailedCallReport>,
+    /// The worker that ran it, and its account; `None` for the machine of the engine.
+    pub worker: Option<(String, Option<Arc<str>>)>,
 }
 
 impl AttemptReport {
@@ -226,6 +258,10 @@ pub struct ReportBuilder {
     /// Results of prior runs, if the run is part of a project whose index is available.
     prior: Option<PriorFileResults>,
     attempts: HashMap<UnitKey, HashMap<u32, AttemptCalls>>,
+    limits: Vec<LimitWait>,
+    limit_count: usize,
+    /// Accounts of all workers so far, by name.
+    accounts: HashMap<String, Arc<str>>,
 }
 
 #[derive(Debug, Default)]
@@ -257,6 +293,29 @@ impl ReportBuilder {
 
     /// Processes an effect of an entry.
     pub fn observe(&mut self, emitted: &SinkEvent<'_>) {
+        match emitted {
+            SinkEvent::Run {
+                at,
+                change: RunEvent::Paused { until, limit },
+            } => {
+                self.limit_count += 1;
+                if self.limits.len() < MAX_LIMITS {
+                    self.limits.push(LimitWait {
+                        at: *at,
+                        limit: (*limit).to_owned(),
+                        until: *until,
+                    });
+                }
+            }
+            SinkEvent::Note {
+                note: Note::WorkerJoined(joined),
+                ..
+            } if !joined.account.is_empty() => {
+                let account = joined.account.as_str().into();
+                self.accounts.insert(joined.worker.clone(), account);
+            }
+            _ => {}
+        }
         let SinkEvent::Agent {
             at,
             unit,
@@ -332,7 +391,7 @@ impl ReportBuilder {
             failure_groups: failure_groups::failure_groups(state),
             totals: totals(&units),
             units,
-            messages: warnings_and_errors(view),
+            log: self.log(view),
             inputs: RunInputs {
                 projected: artifacts::accepted_projections(state),
                 ..state.inputs.clone()
@@ -376,11 +435,13 @@ impl ReportBuilder {
             if !live || attempt.verdict.is_some() {
                 gathered.close();
             }
+            let worker = attempt.setup.worker.and_then(|it| state.workers.name(it));
             AttemptReport {
                 state: attempt.clone(),
                 duration: attempt_duration(unit, attempt, now),
                 tools: gathered.tools,
                 failed_calls: gathered.failed,
+                worker: worker.map(|name| (name.to_owned(), self.accounts.get(name).cloned())),
             }
         });
         UnitReport {
@@ -406,6 +467,20 @@ impl ReportBuilder {
                     .get(&unit.key)
                     .map(|taken| taken.result),
             },
+            warnings: warnings_and_errors(view, Some(&unit.key))
+                .take(MAX_UNIT_WARNINGS)
+                .collect(),
+        }
+    }
+
+    fn log(&mut self, view: &RunView) -> RunLog {
+        let mut all = warnings_and_errors(view, None);
+        let messages: Vec<_> = all.by_ref().take(MAX_MESSAGES).collect();
+        RunLog {
+            messages,
+            more_messages: all.count(),
+            limits: std::mem::take(&mut self.limits),
+            limit_count: self.limit_count,
         }
     }
 }
@@ -468,14 +543,16 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
     totals
 }
 
-fn warnings_and_errors(view: &RunView) -> (Vec<(Millis, String)>, usize) {
-    let of_run = view
-        .messages()
-        .iter()
-        .filter(|message| message.unit.is_none() && message.level >= Severity::Warning);
-    let mut all = of_run.map(|message| (message.at, message.text.clone()));
-    let first: Vec<_> = all.by_ref().take(MAX_MESSAGES).collect();
-    (first, all.count())
+/// Those of a unit, or of the run itself.
+fn warnings_and_errors<'a>(
+    view: &'a RunView,
+    unit: Option<&'a UnitKey>,
+) -> impl Iterator<Item = (Millis, String)> + 'a {
+    let is_wanted = move |message: &&LogMessage| {
+        message.unit.as_ref() == unit && message.level >= Severity::Warning
+    };
+    let all = view.messages().iter().filter(is_wanted);
+    all.map(|message| (message.at, message.text.clone()))
 }
 
 impl UnitReport {

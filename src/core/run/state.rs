@@ -89,6 +89,8 @@ pub struct RunInputs {
 pub struct LimitState {
     /// True after a request to drain or stop the run.
     pub is_stopping: bool,
+    /// Who requested that last, such as `root (ctl)`, if it is known.
+    pub stopped_by: Option<Box<str>>,
     /// True while a person pauses the run.
     pub is_paused: bool,
     /// Time at which the pause began.
@@ -285,6 +287,22 @@ pub enum UnitStatus {
 }
 
 impl UnitStatus {
+    /// The texts of all states.
+    pub const TEXTS: [&str; 12] = [
+        "failed",
+        "queued",
+        "untried",
+        "running",
+        "silent",
+        "held",
+        "waiting",
+        "succeeded",
+        "budget",
+        "stopped",
+        "interrupted",
+        "reused",
+    ];
+
     /// Its text on screens and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -37,8 +37,8 @@ use super::{Millis, UnitKey};
 pub(crate) mod integration;
 
 pub use integration::{
-    BlockedFile, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved,
-    SaveFailed, SharedWrite, SlRefRepair, SlRefsRepaired,
+    BlockedFile, IntegrationAdvanced, IntegrationStarted, PatchIntegrated, PatchResult,
+    PatchWritten, RunSaved, SaveFailed, SharedWrite, SlRefRepair, SlRefsRepaired,
 };
 
 /// A decision or fact of this program.
@@ -174,6 +174,8 @@ pub enum Note {
     },
     /// The result of a successful attempt is in a patch.
     PatchWritten(PatchWritten),
+    /// Patches of the first units were integrated while others run.
+    IntegrationAdvanced(IntegrationAdvanced),
     /// Integration of the patches of the run began.
     #[serde(rename = "integrating")]
     IntegrationStarted(IntegrationStarted),
@@ -308,6 +310,16 @@ pub struct CommandReceived {
     pub reason: Option<String>,
 }
 
+impl CommandReceived {
+    /// Who sent it, such as `root (ctl)`.
+    pub fn sender(&self) -> Option<String> {
+        match (self.user.as_deref(), self.client.as_deref()) {
+            (Some(user), Some(client)) => Some(format!("{user} ({client})")),
+            (user, client) => user.or(client).map(str::to_owned),
+        }
+    }
+}
+
 /// The plan of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -345,9 +357,23 @@ pub struct RunPlanned {
     /// The selection of the units. A run that continues this one uses the same. `None` on tapes of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<UnitSelection>,
+    #[serde(flatten)]
+    pub starter: RunStarter,
+}
+
+/// Who or what started a run. Plain keys of the plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunStarter {
     /// `TRACEPARENT` of the process that started the run: the span that the run belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Login name of the user. `None` if it is unknown, and on tapes of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Address of the job of a CI system. `None` outside of one, and on tapes of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_url: Option<String>,
 }
 
 impl RunPlanned {

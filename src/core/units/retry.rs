@@ -60,7 +60,7 @@ pub(crate) enum RetryDecision {
     AwaitCapacity,
     /// Another attempt once the agent's program is available again. Does not count as a retry.
     AwaitProgram,
-    /// Another attempt in another place. Does not count as a retry.
+    /// Another attempt in another place or another session. Does not count as a retry.
     Elsewhere,
 }
 
@@ -76,6 +76,9 @@ pub enum RetryMode {
     NewSession(String),
     /// From the start in another place: its worker was lost, or its account has spent its limit. This counts as no retry.
     Elsewhere,
+    /// From the start, because Claude Code does not have the session that was cut. This counts as no retry: the session is
+    /// not continued again.
+    LostSession,
     /// Not at all: its tools had lasting effects, and there is no session to continue.
     Never,
 }

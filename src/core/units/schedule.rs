@@ -5,6 +5,7 @@
 //! answers every [`ScheduleEffect::StartAttempt`] with one [`ScheduleEvent::AttemptEnded`], and every
 //! [`ScheduleEffect::SetTimer`] with at most one [`ScheduleEvent::TimerFired`].
 
+mod ahead;
 mod automatic_retry;
 mod begin;
 mod descriptor_limit;
@@ -33,6 +34,7 @@ use crate::{
 };
 
 use self::{
+    ahead::AheadProgress,
     begin::Projection,
     person_wait::PersonState,
     reconcile::ReconcileStep,
@@ -67,6 +69,8 @@ pub struct ScheduleSettings {
     pub retry: RetryPolicy,
     /// Attempts write patches, which are integrated once all units have settled.
     pub integrates_patches: bool,
+    /// Patches of the first units of the plan are integrated while others still run.
+    pub integrates_ahead: bool,
     /// Patches are integrated and saved before further units start, so that these units start from the result.
     pub saves_between_units: bool,
     /// Maximum cost of all attempts together, in US dollars. When it is spent, nothing more starts and the run ends as
@@ -93,6 +97,7 @@ impl ScheduleSettings {
             failure_mode: FailureMode::default(),
             retry: RetryPolicy::default(),
             integrates_patches: false,
+            integrates_ahead: false,
             saves_between_units: false,
             budget_usd: None,
             throttle_policy: ThrottlePolicy::default(),
@@ -232,6 +237,13 @@ pub enum ScheduleEffect {
         /// Units and attempts in plan order. Empty if only the reconcile step has anything to review.
         units: Vec<(UnitKey, u32)>,
     },
+    /// Integrate these patches while units run: they are the next in plan order after the first `kept` of those that
+    /// were announced before. The others, which an earlier unit comes before again, are taken back. Nothing is
+    /// recorded about single patches; [`ScheduleEffect::Integrate`] follows, with the whole list.
+    IntegrateAhead {
+        kept: usize,
+        units: Vec<(UnitKey, u32)>,
+    },
     /// Record what the integration changed, and wait for decisions about it; then send
     /// [`ScheduleEvent::ReviewRequested`].
     RequestReview,
@@ -323,6 +335,8 @@ struct AgentReleases {
 /// What of the run is saved.
 #[derive(Clone, Debug, Default)]
 struct SaveProgress {
+    /// What is integrated while units run.
+    ahead: AheadProgress,
     /// Attempts whose patches are integrated and not saved yet.
     integrated_attempts: Vec<(UnitKey, u32)>,
     /// Saving has failed, so it is tried once more at the end only.
@@ -465,6 +479,7 @@ impl Schedule {
         self.start_queued_units(&mut effects);
         self.pass_queued_messages(&mut effects);
         self.settle_if_idle(&mut effects);
+        self.integrate_ahead(&mut effects);
         effects
     }
 

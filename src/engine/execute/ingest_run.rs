@@ -15,7 +15,7 @@ use ingestdeck_core::{
 };
 use ingestdeck_ingest::{
     committed_changes::CommittedRun,
-    integrate::{RawCopy, UnitPatch},
+    integrate::{IntegrationError, PatchIntegrator, RawCopy, UnitPatch},
     job::IngestJob,
     plan::PlannedDiff,
     project::Project,
@@ -77,6 +77,12 @@ impl IngestRun {
 
     pub(super) fn work_unit(&self, unit: &UnitKey) -> Option<&WorkUnit> {
         self.units.get(unit).map(|(_, unit)| unit)
+    }
+
+    /// An integration of the patches of the run, without any patch of a unit.
+    pub(super) fn open_integrator(&self) -> Result<PatchIntegrator, IntegrationError> {
+        let new = PatchIntegrator::open(&self.worktrees, self.all_targets())?;
+        Ok(new.with_known_tables(&self.project))
     }
 
     /// The patch of a unit, in `file` unless it is empty.

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     super::{driver::SaveOutcome, review::RunReview},
+    ahead::AheadIntegration,
     ingest_run::IngestRun,
     reconcile_step::ReconcileBacklog,
 };
@@ -58,6 +59,8 @@ pub(super) struct Integration {
     saved: Mutex<HashSet<UnitKey>>,
     /// The decisions about the integrated changes.
     review: Arc<RunReview>,
+    /// Patches that are integrated while units run.
+    ahead: Arc<AheadIntegration>,
 }
 
 /// Waiting patches, and the state of their integration.
@@ -90,6 +93,7 @@ impl Integration {
         });
         review.set_repository(run.worktrees.repository().clone());
         let new = Self {
+            ahead: AheadIntegration::new(Arc::clone(&run), Arc::clone(&recorder)),
             run,
             recorder,
             state,
@@ -144,6 +148,27 @@ impl Integration {
             state.backlog.stage_index(&self.run, &state.results, &patch),
             state.head.clone(),
         )
+    }
+
+    /// Begins to integrate the patches of these attempts, after the first `kept` of those before.
+    pub(super) fn integrate_ahead(&self, kept: usize, units: &[(UnitKey, u32)]) {
+        let patches = self.unit_patches(&self.state(), units);
+        self.ahead.extend(kept, patches);
+    }
+
+    /// Ends work in the background, and removes what it made.
+    pub(super) async fn close(&self) {
+        self.ahead.close().await;
+    }
+
+    /// The patches of these attempts.
+    fn unit_patches(&self, state: &IntegrationState, units: &[(UnitKey, u32)]) -> Vec<UnitPatch> {
+        let patch = |(unit, attempt): &(UnitKey, u32)| {
+            let newest = state.patches.get(unit).filter(|(of, _)| of == attempt);
+            self.run
+                .unit_patch(unit, newest.and_then(|(_, file)| file.clone()))
+        };
+        units.iter().map(patch).collect()
     }
 
     /// Integrates the patches of these attempts in this order, and records the result of each.
@@ -457,16 +482,25 @@ impl Integration {
         results: &mut Vec<IntegratedUnit>,
     ) -> Result<(), IntegrationError> {
         let recorder = self.recorder.as_ref();
+        let ahead = self.ahead.take();
         // The patch of the reconcile step is applied on top of the integration that it reviewed.
-        let mut integrator = match state.integrator.take() {
-            Some(begun) if is_reconcile_step(units) => begun,
+        let (mut integrator, is_on_top) = match state.integrator.take() {
+            Some(begun) if is_reconcile_step(units) => (begun, true),
             _ => {
                 self.review.begin_integration();
                 (state.head, state.results) = Default::default();
-                let mut begun = PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?
-                    .with_known_tables(&self.run.project);
-                self.add_committed(&mut begun)?;
-                begun
+                let begun = match ahead {
+                    Some(ahead) if ahead.is_current()? => {
+                        ahead.with_known_tables(&self.run.project)
+                    }
+                    outdated => {
+                        drop(outdated);
+                        let mut begun = self.run.open_integrator()?;
+                        self.add_committed(&mut begun)?;
+                        begun
+                    }
+                };
+                (begun, false)
             }
         };
         let units = &*self.with_prior_reconcile(state, units);
@@ -476,17 +510,9 @@ impl Integration {
             units: keys,
         };
         record_note(recorder, None, &Note::IntegrationStarted(started));
-        let patch = |(unit, attempt): &(UnitKey, u32)| {
-            let file = state
-                .patches
-                .get(unit)
-                .filter(|(of, _)| of == attempt)
-                .and_then(|(_, file)| file.clone());
-            self.run.unit_patch(unit, file)
-        };
-        let patches: Vec<UnitPatch> = units.iter().map(patch).collect();
+        let patches = self.unit_patches(state, units);
         let mut attempts = units.iter();
-        integrator.integrate_all(&patches, |patch, integrated| {
+        let tell = |patch: &UnitPatch, integrated: &PatchOutcome| {
             let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
             let mut note = integration_note(integrated);
             if patch.unit.as_str() == RECONCILE_KEY {
@@ -504,7 +530,11 @@ impl Integration {
                 Some((&patch.unit, attempt)),
                 &Note::PatchIntegrated(Box::new(note)),
             );
-        })?;
+        };
+        match is_on_top {
+            true => integrator.integrate_all(&patches, tell)?,
+            false => integrator.integrate_exactly(&patches, tell)?,
+        }
         state.head = Some(integrator.head()?);
         state.integrator = Some(integrator);
         Ok(())

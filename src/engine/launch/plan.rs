@@ -40,6 +40,7 @@ impl Launch {
             failure_mode: self.failure_mode(),
             retry: options.retry,
             integrates_patches: true,
+            integrates_ahead: true,
             // Each text starts from what the earlier ones became, as in KTX.
             saves_between_units: self.planned.is_of_texts,
             budget_usd: self.options.run_budget_usd,
@@ -122,7 +123,7 @@ impl Launch {
             continues: self.prior.continues.clone(),
             silence_after_ms: u64::try_from(self.options.ingest.silence_after.as_millis()).ok(),
             selection: Some(self.planned.selection.clone()),
-            traceparent: self.trace.parent.clone(),
+            starter: self.trace.starter.clone(),
         }));
         let read = self
             .planned

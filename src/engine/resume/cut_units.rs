@@ -1,12 +1,16 @@
 //! Units of prior runs whose attempts were cut by a limit, by an error of the service, or by the end of their engine, and
 //! whose sessions still exist. Must not start anything.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    fs::Metadata,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use super::{ResumeChain, planned_units};
 use crate::{
     continued_runs::ContinuedRuns,
-    cut_sessions::{CutSession, has_session_file},
+    cut_sessions::{CutSession, session_file},
 };
 use ingestdeck_core::{
     run::{
@@ -15,7 +19,7 @@ use ingestdeck_core::{
         state::{AttemptState, RecordedIsolation, UnitState},
     },
     tape::{
-        RunId,
+        Millis, RunId,
         note::{AttemptOutcome, ContinuedWork},
     },
     units::retry::is_cut_from_outside,
@@ -81,13 +85,18 @@ impl<'a> CutUnits<'a> {
             cost_usd: last.counts.cost_usd,
         };
         let work = work.after(last.setup.continued());
-        if !is_same || work.turns == 0 || !has_session_file(&self.project.root, session) {
+        if !is_same || work.turns == 0 {
+            return None;
+        }
+        let file = session_file(&self.project.root, session)?;
+        if has_changed_since(&file, run, last.last_at) {
             return None;
         }
         Some(CutSession {
             session: session.to_owned(),
             work,
             calls: self.calls(run, then, last)?,
+            file_bytes: None,
         })
     }
 
@@ -119,6 +128,20 @@ impl<'a> CutUnits<'a> {
         }
         None
     }
+}
+
+/// True if the file of a session was written long after its last entry on the tape, such as by a person who continued it.
+fn has_changed_since(file: &Metadata, run: RunId, last: Millis) -> bool {
+    // The agent of a killed engine ends soon after it.
+    const MARGIN: Duration = Duration::from_secs(120);
+    let started = run.0.get_timestamp().map(|at| at.to_unix());
+    let Some(((seconds, nanos), modified)) = started.zip(file.modified().ok()) else {
+        return false;
+    };
+    let last = Duration::new(seconds, nanos) + Duration::from_millis(last.0) + MARGIN;
+    modified
+        .duration_since(UNIX_EPOCH)
+        .is_ok_and(|modified| modified > last)
 }
 
 /// True for an attempt on this machine that was cut from outside, with nothing that counts against it.

@@ -43,6 +43,8 @@ pub(crate) enum SessionLost {
     Nowhere,
     #[error("the file of the session is gone")]
     Deleted,
+    #[error("the file of the session has changed since the session was cut")]
+    Changed,
 }
 
 /// Messages of a worker that wait for their attempt. Further ones wait in the connection.

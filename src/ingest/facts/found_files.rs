@@ -35,7 +35,7 @@ pub(super) struct DbtFile {
 
 /// What changes when a file is written: its inode, its size in bytes, and its times in seconds and nanoseconds. `None` for
 /// a file that cannot be examined.
-pub(super) type FactFileStamp = Option<[i128; 6]>;
+pub(crate) type FactFileStamp = Option<[i128; 6]>;
 
 impl FoundFactFiles {
     /// Lists the files of a connection.

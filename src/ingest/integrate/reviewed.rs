@@ -197,6 +197,7 @@ impl PatchIntegrator {
             return Err(IntegrationError::BranchMovedRepeatedly);
         }
         self.reset()?;
+        self.tracked_paths = None;
         self.restart_from(&before.head)?;
         self.writers_by_path = before.writers_by_path;
         Ok(())

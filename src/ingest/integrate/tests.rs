@@ -11,6 +11,7 @@ use crate::{
     worktree,
 };
 
+mod ahead;
 mod committed;
 mod refused;
 

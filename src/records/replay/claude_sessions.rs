@@ -134,30 +134,31 @@ pub fn session_paths(claude_dir: &Path, directory: &Path) -> (Vec<(PathBuf, Syst
     (found.files.into_iter().map(place).collect(), omitted)
 }
 
-/// True if the file of the session `id`, which ran in `directory`, exists. `claude_dir` is the directory of Claude Code.
-pub fn has_session(claude_dir: &Path, directory: &Path, id: &str) -> bool {
+/// The file of the session `id`, which ran in `directory`, if it exists. `claude_dir` is the directory of Claude Code.
+pub fn open_session(claude_dir: &Path, directory: &Path, id: &str) -> Option<File> {
     let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if id.is_empty() || !id.bytes().all(is_id) {
-        return false;
+        return None;
     }
     let name = directory
         .canonicalize()
         .ok()
         .and_then(|path| project_name(&path));
-    let Ok(root) = ScopedDir::open(claude_dir) else {
-        return false;
+    let root = ScopedDir::open(claude_dir).ok()?;
+    let open = |name: &str| {
+        let (file, _) = root
+            .open_file(&format!("projects/{name}/{id}.jsonl"))
+            .ok()?;
+        Some(file)
     };
     match name {
-        Some(name) => root.is_file(&format!("projects/{name}/{id}.jsonl")),
+        Some(name) => open(&name),
         // The hash at the end of a long name is not known.
         None => {
             let projects = root.dir_if_exists("projects").ok().flatten();
             let folders = projects.and_then(|projects| projects.entries().ok());
             let mut folders = folders.into_iter().flatten().take(MAX_FOLDERS);
-            folders.any(|(name, _)| {
-                let name = name.to_string_lossy();
-                root.is_file(&format!("projects/{name}/{id}.jsonl"))
-            })
+            folders.find_map(|(name, _)| open(&name.to_string_lossy()))
         }
     }
 }

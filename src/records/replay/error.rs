@@ -18,6 +18,12 @@ pub enum OpenError {
         /// As the user wrote it.
         name: String,
     },
+    /// It is a directory without a record.
+    #[error("{name} has no record")]
+    WithoutRecord {
+        /// As the user wrote it.
+        name: String,
+    },
     /// The system refuses access.
     #[error("cannot read {name}: {cause}")]
     Unreadable {
@@ -40,6 +46,11 @@ impl Diagnostic for OpenError {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::NotFound { .. } => "list the recorded runs with `ingestdeck runs list`".into(),
+            Self::WithoutRecord { .. } => {
+                "records are tapes (tape.jsonl), captures and session files; \
+                `ingestdeck runs list` lists the runs of a project"
+                    .into()
+            }
             Self::Directory { .. } => "name one file inside it, such as a run's tape.jsonl".into(),
             Self::Unsupported { refusal, .. } => return refusal.help(),
             Self::Unreadable { .. } => return None,

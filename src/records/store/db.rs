@@ -25,6 +25,7 @@ mod artifacts;
 mod continuations;
 mod prior_runs;
 mod query;
+mod unit_sources;
 mod views;
 
 pub use artifacts::ArtifactHistory;
@@ -34,6 +35,7 @@ pub use prior_runs::{
     processed_sha256,
 };
 pub use query::{IndexQueryError, QueryLimits};
+pub use unit_sources::UnitSource;
 pub use views::{IndexFilter, IndexView};
 
 /// Creates all tables and indexes of an empty database.

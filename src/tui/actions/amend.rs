@@ -1,5 +1,7 @@
 //! The form for a retry with changed parameters, and its submission.
 
+use std::collections::HashSet;
+
 use super::{group_retry, refusal, rerun};
 use crate::{
     effect::ScreenEffect,
@@ -57,11 +59,12 @@ fn refusal(model: &ScreenModel, run_view: &RunView, form: &AmendForm) -> Option<
 
 /// Why the units of the form need another attempt, and its role; `None` if none of them has failed.
 pub(crate) fn reason(state: &RunState, form: &AmendForm) -> Option<(StyleRole, String)> {
-    let failed: Vec<_> = form
+    // A form for a group may have as many units as the run.
+    let wanted: HashSet<&UnitKey> = form.units.iter().collect();
+    let failed: Vec<_> = state
         .units
         .iter()
-        .filter_map(|key| state.unit(key))
-        .filter(|unit| unit.status.is_retryable())
+        .filter(|unit| unit.status.is_retryable() && wanted.contains(&unit.key))
         .collect();
     let first = failed.first()?;
     let reason = state.failure_reason(first);

@@ -312,7 +312,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::OpenPath => return home::open_path(&text),
         InputPurpose::FindInRecords => return record_search::open(model, run_view),
-        InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),
+        InputPurpose::FilterUnits => listing::accept_filter(model, run_view, text),
         InputPurpose::Reject(_) | InputPurpose::SendBack(_) => {
             return review::submit(model, run_view, purpose, text);
         }

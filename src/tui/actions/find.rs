@@ -55,7 +55,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::FilterText,
         "filter-text",
         "filter text",
-        "only units with a name, file, cause, cost or time",
+        "only units with a name or conditions: cost, cause, file, …",
         listing::type_filter,
     )
     .when(listing::filters_units),

@@ -8,7 +8,11 @@ use crate::{
     page::ScreenModel,
     pages::{artifacts::ArtifactsPage, recent::RecentPage},
 };
-use ingestdeck_core::{diagnostic::Problem, run::state::RunView, text};
+use ingestdeck_core::{
+    diagnostic::{Diagnostic as _, Problem},
+    run::state::RunView,
+    text,
+};
 
 /// Largest number of saved views of a project, and of characters in the name of one.
 const MAX_VIEWS: usize = 50;
@@ -38,7 +42,7 @@ pub(crate) fn sort_by(model: &mut ScreenModel, run_view: &RunView, sort: UnitSor
 
 /// Lets the user type the text that listed units contain.
 pub(crate) fn type_filter(model: &mut ScreenModel, _: &RunView) {
-    let text = model.units_view.listing.text.clone();
+    let text = model.units_view.listing.text.to_string();
     model.dialogs.line_input = Some(LineInput {
         text,
         purpose: InputPurpose::FilterUnits,
@@ -52,8 +56,8 @@ pub(crate) fn filter_by_text(model: &mut ScreenModel, run_view: &RunView, text: 
         page.set_filter(page.filter, text);
         return;
     }
-    if model.units_view.listing.text != text {
-        model.units_view.listing.text = text;
+    if model.units_view.listing.text.as_str() != text {
+        model.units_view.listing.text = text.into();
         model.search.matches = None;
         model.units_view.listing.refresh(&run_view.state);
     }
@@ -120,6 +124,23 @@ pub(crate) fn view(
     };
     model.toasts.show(format!("view `{name}` is {done}"));
     Ok(())
+}
+
+/// Filters by the typed text and closes its line. With an error, the line remains open.
+pub(crate) fn accept_filter(model: &mut ScreenModel, run_view: &RunView, text: String) {
+    filter_by_text(model, run_view, text.clone());
+    if model.top::<ArtifactsPage>().is_some() {
+        return;
+    }
+    let Some(error) = model.units_view.listing.text.error() else {
+        return;
+    };
+    let error = error.to_line();
+    model.dialogs.line_input = Some(LineInput {
+        text,
+        purpose: InputPurpose::FilterUnits,
+    });
+    model.toasts.show(error);
 }
 
 /// Filters the table while the user types.

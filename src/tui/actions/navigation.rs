@@ -275,6 +275,8 @@ fn back(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         model.search = SearchState::default();
     } else if marks::clear(model) {
         // One key press only removes the marks.
+    } else if model.return_to_page() {
+        // One key press only returns to the causes.
     } else if model.clear_filter(run_view) {
         // One key press only clears the filter.
     } else if model.units_view.zoom {

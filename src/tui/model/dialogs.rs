@@ -187,6 +187,14 @@ impl Dialogs {
     pub(crate) fn covers_view(&self) -> bool {
         self.question.is_some() || self.is_editing()
     }
+
+    /// True while a dialog needs more rows than a small screen has: all of a form, and a question that does not fit.
+    pub(crate) fn needs_rows(&self, (width, height): (u16, u16)) -> bool {
+        // Header, timeline bar and footer remain.
+        let rows = usize::from(height.saturating_sub(3));
+        let question = self.question.as_ref();
+        question.is_some_and(|question| question.rows(width) > rows) || self.is_editing()
+    }
 }
 
 #[cfg(test)]

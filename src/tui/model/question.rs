@@ -3,7 +3,7 @@
 //! An answer has a meaning, and the meaning has the key: the same letter means the same in every question.
 
 use crate::{action::UserAction, effect::ScreenEffect};
-use ingestdeck_core::tape::UnitKey;
+use ingestdeck_core::{tape::UnitKey, text};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConfirmQuestion {
@@ -13,6 +13,22 @@ pub(crate) struct ConfirmQuestion {
     /// The answers that change something; leaving everything as it is is always possible.
     /// Empty once the question no longer applies.
     pub answers: Vec<QuestionAnswer>,
+}
+
+impl ConfirmQuestion {
+    /// Rows of the question with its border on a screen of this width, at most.
+    pub(crate) fn rows(&self, width: u16) -> usize {
+        const MAX_COLUMNS: u16 = 76;
+        const KEY_COLUMNS: usize = 14;
+        let inside = usize::from(width.min(MAX_COLUMNS).saturating_sub(4)).max(1);
+        let labels = inside.saturating_sub(KEY_COLUMNS).max(1);
+        let lines = [&self.text].into_iter().chain(&self.details);
+        let lines: usize = lines.map(|line| text::wrap(line, inside).len()).sum();
+        let answers = self.answers.iter().map(|answer| &answer.label);
+        let answers: usize = answers.map(|label| text::wrap(label, labels).len()).sum();
+        // The answer that changes nothing, and the border.
+        lines + answers + 3
+    }
 }
 
 /// An answer that changes something.

@@ -1,6 +1,6 @@
 //! Selecting units, lines of the table and moments, and the filters of the table.
 
-use super::{GroupKey, SharedModel, StatusFilter, TableLine, UnitListing};
+use super::{GroupKey, SharedModel, StatusFilter, TableLine, UnitFilter, UnitListing};
 use crate::{effect::ScreenEffect, layout::Pane, playback::Playback};
 use ingestdeck_core::run::state::RunView;
 
@@ -77,7 +77,7 @@ impl SharedModel {
         let filtered = listing.is_filtered();
         if filtered {
             listing.filter = StatusFilter::All;
-            listing.text.clear();
+            listing.text = UnitFilter::default();
             listing.refresh(&run_view.state);
         }
         filtered

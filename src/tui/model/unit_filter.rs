@@ -1,71 +1,102 @@
-//! The text filter of the table: names by default, or the files, failures, costs or times of units.
+//! The typed filter of the table: names by default, or conditions for files, causes, states, sources, costs and durations.
+
+use std::fmt;
 
 use crate::search_match::matches;
 use ingestdeck_core::{
-    config::value::parse_duration,
+    conditions::{
+        ConditionError, ConditionField, ConditionKind, ConditionTest, Conditions, contains,
+    },
     run::{
         spending::UnitSpending,
-        state::{AttemptState, RunState, UnitNeed, UnitState},
+        state::{AttemptState, RunState, UnitNeed, UnitState, UnitStatus},
     },
 };
 
 /// What can be typed, for the prompt.
-pub(crate) const FILTER_SYNTAX: &str = "a name, file:…, cause:…, cost:>0.50 or time:>5m";
+pub(crate) const FILTER_SYNTAX: &str = "name, cost>0.50, duration>5m, cause:…, file:…, state:…";
 
-/// True if the parts of `pattern` between `*` are in `text`, in this order.
-fn contains(text: &str, pattern: &str) -> bool {
-    let is_exact = pattern.chars().any(char::is_uppercase);
-    let text = if is_exact {
-        text.to_owned()
-    } else {
-        text.to_lowercase()
-    };
-    let mut rest = text.as_str();
-    pattern.split('*').all(|part| {
-        let found = rest.find(part).and_then(|at| rest.get(at + part.len()..));
-        rest = found.unwrap_or_default();
-        found.is_some()
-    })
+const FIELDS: [ConditionField; 6] = [
+    field("cost", ConditionKind::Dollars),
+    field("duration", ConditionKind::Duration),
+    field("cause", ConditionKind::Text),
+    field("file", ConditionKind::Path),
+    field("state", ConditionKind::Words(&UnitStatus::TEXTS)),
+    field("source", ConditionKind::Text),
+];
+
+const fn field(name: &'static str, kind: ConditionKind) -> ConditionField {
+    ConditionField { name, kind }
 }
 
-/// True if the unit passes the typed text. `file:` compares the files that the unit reads or wrote, `cause:` why it failed,
-/// `cost:` its cost in US dollars and `time:` the time in which its attempts ran.
-pub(super) fn passes(state: &RunState, unit: &UnitState, text: &str) -> bool {
-    let (kind, pattern) = text.split_once(':').unwrap_or_default();
-    match (kind, pattern.trim_start()) {
-        ("file" | "cause" | "cost" | "time", "") => true,
-        ("cost", limit) => {
-            let dollars = |text: &str| text.trim_start_matches('$').parse().ok();
-            is_within(spending(state, unit).shown.usd, limit, dollars)
-        }
-        ("time", limit) => {
-            let spent = spending(state, unit).active_time;
-            let seconds = |text: &str| parse_duration(text).map(|time| time.as_secs_f64());
-            is_within(Some(spent.0 as f64 / 1000.0), limit, seconds)
-        }
-        ("file", pattern) => files(unit).any(|file| contains(file, pattern)),
-        ("cause", pattern) => has_cause(state, unit, pattern),
-        _ => names(unit).any(|name| matches(name, text)),
+/// The typed text with its conditions. Invalid conditions are left out, so that the table can follow the typing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnitFilter {
+    text: String,
+    conditions: Conditions,
+    error: Option<ConditionError>,
+}
+
+impl PartialEq for UnitFilter {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
     }
 }
 
-fn spending(state: &RunState, unit: &UnitState) -> UnitSpending {
-    UnitSpending::new(unit, state.last_entry_at)
+impl<T: Into<String>> From<T> for UnitFilter {
+    fn from(text: T) -> Self {
+        let text = text.into();
+        let (conditions, error) = Conditions::parse(&text, &FIELDS);
+        Self {
+            text,
+            conditions,
+            error,
+        }
+    }
 }
 
-/// True if a value is above a limit such as `>5`, or below one such as `<5`. An incomplete limit limits nothing; an
-/// unknown value is not within any.
-fn is_within(value: Option<f64>, limit: &str, parse: impl Fn(&str) -> Option<f64>) -> bool {
-    let (is_above, number) = match limit.strip_prefix('<') {
-        Some(number) => (false, number),
-        None => (true, limit.strip_prefix('>').unwrap_or(limit)),
-    };
-    match (number.trim(), value) {
-        ("", _) => true,
-        (_, None) => false,
-        (number, Some(value)) => parse(number).is_some_and(|limit| match is_above {
-            true => value > limit,
-            false => value < limit,
+impl fmt::Display for UnitFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl UnitFilter {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    /// Why a part of the text is not a condition.
+    pub(crate) fn error(&self) -> Option<&ConditionError> {
+        self.error.as_ref()
+    }
+
+    /// True if the unit fulfils all conditions.
+    pub(super) fn passes(&self, state: &RunState, unit: &UnitState) -> bool {
+        let Conditions { plain, tests } = &self.conditions;
+        plain
+            .as_deref()
+            .is_none_or(|plain| names(unit).any(|name| matches(name, plain)))
+            && tests
+                .iter()
+                .all(|(name, test)| is_fulfilled(state, unit, name, test))
+    }
+}
+
+fn is_fulfilled(state: &RunState, unit: &UnitState, field: &str, test: &ConditionTest) -> bool {
+    let spending = || UnitSpending::new(unit, state.last_entry_at);
+    match field {
+        "cost" => test.is_within(spending().shown.usd),
+        "duration" => test.is_within(Some(spending().active_time.0 as f64 / 1000.0)),
+        "cause" => test.text().is_some_and(|text| has_cause(state, unit, text)),
+        "file" => files(unit).any(|file| test.accepts(file)),
+        "state" => test.accepts(unit.status.as_str()),
+        _ => unit.planned.as_deref().is_some_and(|planned| {
+            test.accepts(&planned.connection) || test.accepts(&planned.adapter)
         }),
     }
 }
@@ -106,7 +137,10 @@ fn has_cause(state: &RunState, unit: &UnitState, pattern: &str) -> bool {
     calls.into_iter().any(|call| contains(call, pattern))
         || needs_person
             && (contains(&state.failure_reason(unit), pattern)
-                || label.is_some_and(|label| contains(label, pattern)))
+                || label.is_some_and(|label| {
+                    // Also as in JSON, where spaces are underscores.
+                    contains(label, pattern) || contains(&label.replace(' ', "_"), pattern)
+                }))
 }
 
 #[cfg(test)]
@@ -139,27 +173,6 @@ mod tests {
     }
 
     #[test]
-    fn stars_of_a_pattern_match_any_text() {
-        for (pattern, expected) in [
-            ("*.md", true),
-            ("wiki/*", true),
-            ("w*ORD*", false),
-            ("w*ord*", true),
-            ("*", true),
-        ] {
-            assert_eq!(
-                contains("wiki/global/orders.md", pattern),
-                expected,
-                "{pattern}"
-            );
-        }
-        assert!(
-            !contains("wiki/global/orders.md", "orders*wiki"),
-            "the order counts"
-        );
-    }
-
-    #[test]
     fn units_are_filtered_by_name_file_and_cause() {
         let mut failed = unit("refunds", UnitStatus::Failed);
         failed.attempts[0].deciding_failure = Some("wiki_write: `text` is not a field".into());
@@ -184,7 +197,11 @@ mod tests {
             ..RunState::default()
         };
         let passing = |text: &str| {
-            let units = state.units.iter().filter(|unit| passes(&state, unit, text));
+            let filter = UnitFilter::from(text);
+            let units = state
+                .units
+                .iter()
+                .filter(|unit| filter.passes(&state, unit));
             units.map(|unit| unit.key.as_str()).collect::<Vec<_>>()
         };
         assert_eq!(passing("REFUNDS"), [""; 0]);
@@ -203,13 +220,22 @@ mod tests {
         for (text, expected) in [
             ("cost:>0.5", &["refunds"][..]),
             ("cost:$0.5", &["refunds"]),
-            ("cost:<2", &["refunds"]),
-            ("cost:>2", &[]),
-            ("cost:>", &["refunds", "orders"]),
-            ("cost:much", &[]),
-            ("time:>1m", &["refunds"]),
-            ("time: < 1m", &["orders"]),
-            ("time:>1", &[]),
+            ("cost<2", &["refunds"]),
+            ("cost>2", &[]),
+            ("cost>", &["refunds", "orders"]),
+            ("cost>much", &["refunds", "orders"]),
+            ("duration>1m", &["refunds"]),
+            ("duration: < 1m", &["orders"]),
+            ("file:docs/**", &["refunds", "orders"]),
+            ("file:wiki/**", &["orders"]),
+            ("state:failed,held", &["refunds"]),
+            ("source:doc", &["refunds", "orders"]),
+            (
+                "cost>0.5 cause:tool_failures file:docs/** duration>1m state:failed",
+                &["refunds"],
+            ),
+            ("ord file:docs/** state:succeeded", &["orders"]),
+            ("ord state:failed", &[]),
         ] {
             assert_eq!(passing(text), expected, "{text}");
         }

@@ -11,7 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunTotals, unit_filter};
+use super::{RunTotals, UnitFilter};
 use ingestdeck_core::{
     run::{
         failure_groups::{EXAMPLE, FailureGroup, failure_groups},
@@ -38,8 +38,8 @@ const OUTLIER_SHARE: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnitListing {
     pub filter: StatusFilter,
-    /// Text that a listed unit contains, or a prefix and a pattern.
-    pub text: String,
+    /// Names and conditions that a listed unit fulfils.
+    pub text: UnitFilter,
     pub sort: UnitSort,
     /// True for the reverse order.
     pub is_reversed: bool,
@@ -82,7 +82,7 @@ pub struct TableSettings {
     grouping: Grouping,
     /// Groups that the user folded or unfolded, in no order.
     toggled: HashSet<GroupKey>,
-    /// Text that a listed unit contains, or a prefix and a pattern; only of a saved view.
+    /// Names and conditions that a listed unit fulfils; only of a saved view.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) text: String,
     /// Arrangements that commands show by name; only of a project.
@@ -712,7 +712,7 @@ impl UnitListing {
     /// The arrangement of the table, without saved views.
     pub(crate) fn settings(&self) -> TableSettings {
         TableSettings {
-            text: self.text.clone(),
+            text: self.text.to_string(),
             views: BTreeMap::new(),
             filter: self.filter,
             sort: self.sort,
@@ -740,7 +740,7 @@ impl UnitListing {
         } = settings;
         (self.filter, self.sort, self.is_reversed, self.grouping) =
             (filter, sort, is_reversed, grouping);
-        self.text = text;
+        self.text = text.into();
         (self.toggled, self.line_state.made_for) = (toggled, None);
     }
 
@@ -800,8 +800,7 @@ impl UnitListing {
     }
 
     fn passes(&self, state: &RunState, unit: &UnitState) -> bool {
-        self.filter.passes(unit.status)
-            && (self.text.is_empty() || unit_filter::passes(state, unit, &self.text))
+        self.filter.passes(unit.status) && (self.text.is_empty() || self.text.passes(state, unit))
     }
 
     fn order(&self, state: &RunState, a: &SortEntry, b: &SortEntry) -> Ordering {

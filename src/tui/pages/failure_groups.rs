@@ -114,11 +114,11 @@ fn has_lines(model: &ScreenModel, _: &RunView) -> Availability {
     require(page.is_some_and(|page| !page.lines.is_empty()))
 }
 
-/// Shows the unit of the selected line on the page of units.
+/// Shows the unit of the selected line on the page of units, from which Esc returns.
 fn show_unit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let page = model.top::<FailureGroupsPage>();
     if let Some(unit) = page.and_then(FailureGroupsPage::selected_unit) {
-        model.reveal(run_view, unit);
+        model.reveal_from_page(run_view, unit);
     }
     Vec::new()
 }

@@ -28,7 +28,7 @@ impl Page for LanesPage {
 
     fn hints(&self, _: &SharedModel, _: &RunView) -> &'static [UserAction] {
         use UserAction::*;
-        &[Back, Open, Down, Right]
+        &[Back, Open, Down, Right, Zoom]
     }
 
     fn help(&self, _: &SharedModel) -> (&'static str, &'static [UserAction]) {
@@ -109,6 +109,14 @@ impl Page for LanesPage {
 
     fn select_match(&mut self, _: &mut SharedModel, _: &RunView, place: usize) {
         self.select(place);
+    }
+
+    fn zoom(&mut self, _: &mut SharedModel) {
+        self.is_zoomed = !self.is_zoomed;
+    }
+
+    fn back(&mut self, _: &mut SharedModel) -> bool {
+        std::mem::take(&mut self.is_zoomed)
     }
 
     fn restore(&mut self, before: &dyn Page) {

@@ -1,5 +1,7 @@
 //! The footer: hints for the available keys, and the position in time.
 
+use std::borrow::Cow;
+
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::page::DrawContext;
@@ -57,7 +59,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         }
         // Keep the end of the typed text visible.
         let room = pen.room().saturating_sub(30).max(8);
-        let shown = text::wrap(&typed.text, room).pop().unwrap_or_default();
+        let shown = end_of(&typed.text, room);
         pen.put(StyleRole::Strong, &shown);
         pen.put(StyleRole::Key, "▏");
         pen.skip(1);
@@ -66,6 +68,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::FilterUnits if typed.text.is_empty() && !filters_artifacts => {
                 pen.put(StyleRole::Dim, FILTER_SYNTAX);
                 pen.skip(2);
+            }
+            InputPurpose::FilterUnits if !filters_artifacts => {
+                if let Some(error) = model.units_view.listing.text.error() {
+                    pen.put(StyleRole::Warning, &error.to_string());
+                    pen.skip(2);
+                }
             }
             _ => {}
         }
@@ -125,6 +133,22 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
 }
 
 /// Writes which match is selected, and how many there are.
+/// The last columns of a text, after a sign if it is longer.
+fn end_of(typed: &str, columns: usize) -> Cow<'_, str> {
+    let typed = text::printable(typed, usize::MAX);
+    if text::width(&typed) <= columns {
+        return typed;
+    }
+    let mut start = typed.len();
+    for (at, _) in typed.char_indices().rev() {
+        if text::width(&typed[at..]) >= columns {
+            break;
+        }
+        start = at;
+    }
+    format!("…{}", &typed[start..]).into()
+}
+
 fn put_match_summary(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>) {
     let summary = match scene.model.match_summary(scene.run_view) {
         Some(_) if scene.model.search.is_running => "searching".to_owned(),

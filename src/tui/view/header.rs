@@ -1,14 +1,14 @@
 //! The header: run, state and counts in one or two lines. Values that leave something out are marked as partial.
 
 mod context_bar;
+mod publication;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::page::DrawContext;
 use crate::pages::failure_groups::view::BudgetForecast;
-use crate::widgets::{RowWriter, key_names};
+use crate::widgets::RowWriter;
 use crate::{
-    action::UserAction,
     forecast_text,
     model::{RunTotals, wall_clock},
     reading_order::single_session,
@@ -209,7 +209,7 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     facts.extend(remaining_time(scene));
     facts.extend(cost(scene));
     facts.extend(context_bar::context_bar(scene));
-    facts.extend(commit(scene));
+    facts.extend(publication::publication(scene));
     if scene.model.is_in_past() {
         let behind = clock(
             scene
@@ -480,43 +480,6 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
     }
 }
 
-/// The commit on the branch, or the failure to save it.
-fn commit(scene: &DrawContext<'_>) -> Option<HeaderItem> {
-    let state = &scene.run_view.state;
-    if let Some(why) = &state.publication.save_error {
-        return Some(HeaderItem::new(0, StyleRole::Failed, not_saved(scene, why)));
-    }
-    let commit = state.publication.saved.as_ref()?.short_commit()?;
-    Some(HeaderItem::new(
-        2,
-        StyleRole::Succeeded,
-        format!("commit {}", cut(commit, 8)),
-    ))
-}
-
-/// Why the results are not saved. The log has the whole sentence, whose end is the remedy.
-fn not_saved(scene: &DrawContext<'_>, why: &str) -> String {
-    let room = match scene.model.size.0 {
-        0..=79 => 0,
-        80..=99 => 24,
-        100..=159 => 48,
-        _ => 96,
-    };
-    let key = scene
-        .model
-        .keymap
-        .first(UserAction::Log)
-        .unwrap_or_else(|| ":log".to_owned());
-    let key = key_names(scene, &key);
-    match room {
-        0 => format!("NOT SAVED ({key})"),
-        room if text::width(&text::printable(why, 1000)) <= room => {
-            format!("NOT SAVED: {}", cut(why, room))
-        }
-        room => format!("NOT SAVED: {} ({key}: all of it)", cut(why, room)),
-    }
-}
-
 fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
     let paused = state.limits.pause.as_ref()?;
     let until = match paused.until {
@@ -578,7 +541,9 @@ fn progress(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
 
 /// True while units of the run are active or may start, as far as the present is known.
 fn is_active(scene: &DrawContext<'_>) -> bool {
-    let is_unknown = scene.run_view.state.ended.is_some() || scene.source.is_catching_up;
+    // A forecast from a part of the record would swing with each part that is read.
+    let is_read_in_part = scene.source.is_catching_up || scene.source.percent_read().is_some();
+    let is_unknown = scene.run_view.state.ended.is_some() || is_read_in_part;
     !is_unknown && (scene.model.totals.active_units() > 0 || !scene.source.ended)
 }
 

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[Layer])] = &[
             ("config", &["diagnostic", "token_prices"]),
             ("text", &["tape"]),
             ("actions", &["decode", "diagnostic", "text"]),
+            ("conditions", &["config", "diagnostic", "text"]),
             ("control", &["config", "tape"]),
             (
                 "units",

@@ -1,6 +1,11 @@
 //! Units that continue in their sessions: after a usage limit, and after the end of their engine.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -199,4 +204,38 @@ fn changed_project_begins_from_the_start() {
     assert!(prompts(&place)[0].contains("## WorkUnit: docs-one"));
     place.write("notes/one.md", "# one, revised\n");
     assert!(!why(&place).contains("continues"));
+}
+
+/// The only session file of the project, open for appending.
+fn session_file(place: &TestDir) -> File {
+    let projects = place.path("../home/.claude/projects");
+    let folder = fs::read_dir(projects).unwrap().next().unwrap().unwrap();
+    let mut files = fs::read_dir(folder.path()).unwrap();
+    let file = files.next().unwrap().unwrap().path();
+    File::options().append(true).open(file).unwrap()
+}
+
+#[test]
+fn session_that_a_person_continued_begins_from_the_start() {
+    let place = killed();
+    assert!(why(&place).contains("continues"));
+    let later = SystemTime::now() + Duration::from_secs(600);
+    session_file(&place).set_modified(later).unwrap();
+    assert!(!why(&place).contains("continues"));
+
+    let place = project();
+    let limited = claude(
+        &place,
+        CONTINUED,
+        &LIMIT.replace("resets_in_s = 1", "resets_in_s = 5"),
+    );
+    let args = ["run", "--no-reconcile", "--ui", "lines", "--claude-bin"];
+    let mut running = place.start(place.command(&[&args[..], &[&limited]].concat()));
+    running.wait_for("stdout", "You've hit your session limit");
+    writeln!(session_file(&place), "{{}}").unwrap();
+    claude(&place, CONTINUED, "");
+    let ended = running.end();
+    let changed = "the file of the session has changed since the session was cut: a new session";
+    assert!(ended.expect_success().contains(changed), "{ended:?}");
+    assert_eq!(notes(&place, "continued"), [] as [Value; 0]);
 }

@@ -1,10 +1,10 @@
 //! Projects that are git repositories: files left by a run, refusals, and recovery after a kill.
 
-use std::fs;
+use std::{fs, time::Instant};
 
 use nix::sys::signal::Signal;
 
-use super::test_dir::{CommandOutput, TestDir, parse_json_events};
+use super::test_dir::{CommandOutput, DEADLINE, TestDir, parse_json_events};
 use crate::support::git::{PRIVATE_GIT_DIR, git};
 
 /// A script part that calls `wiki_write` for `key` with `text`, after the required ledger.
@@ -413,15 +413,17 @@ fn killed_run_keeps_branch_and_next_run_cleans_up() {
     let second = place.run(&["run", "--claude-bin", &claude]);
     let holder = format!("is being ingested by process {}", running.id());
     assert!(second.expect_refusal(2).contains(&holder), "{second:?}");
+    let worktrees = || git(&place.path(""), &["worktree", "list"]).lines().count();
+    let began = Instant::now();
+    while worktrees() < 3 {
+        assert!(began.elapsed() < DEADLINE, "nothing is integrated ahead");
+        crate::support::pause_before_check();
+    }
     running.signal(Signal::SIGKILL);
     running.end();
     place.wait_until_no_process_left();
     assert_eq!(git(&place.path(""), &["status", "--porcelain"]), "");
-    assert_eq!(
-        git(&place.path(""), &["worktree", "list"]).lines().count(),
-        2,
-        "the one that was at work"
-    );
+    assert_eq!(worktrees(), 3, "the one at work, and the integration");
     assert_eq!(
         git(&place.path(""), &["rev-list", "--count", "HEAD"]),
         "1\n"
@@ -436,7 +438,7 @@ fn killed_run_keeps_branch_and_next_run_cleans_up() {
     ]);
     assert!(
         ran.stderr
-            .contains("an earlier run was killed; removed 1 worktree"),
+            .contains("an earlier run was killed; removed 2 worktrees"),
         "{ran:?}"
     );
     assert!(ran.expect_success().contains("saved as commit"), "{ran:?}");

@@ -122,7 +122,7 @@ fn unsupported_files_are_refused() {
     let replay = |what: &str| place.run(&["replay", what]);
     for (what, code, sentence) in [
         ("binary", 2, "it is a binary file"),
-        ("folder", 2, "is a directory; name one file inside it"),
+        ("folder", 2, "has no record; records are tapes"),
         (
             "newer",
             2,

@@ -9,7 +9,7 @@ use super::test_dir::{CommandOutput, TestDir, parse_json_events};
 use crate::support::git::git;
 
 /// Steps that write one page and end; the page of the unit `docs-x` is `x`.
-fn writes(unit: &str) -> String {
+pub(super) fn writes(unit: &str) -> String {
     let page = unit.trim_start_matches("docs-");
     format!(
         r#"
@@ -25,18 +25,18 @@ steps = [
     )
 }
 
-fn part(unit: &str, steps: &str) -> String {
+pub(super) fn part(unit: &str, steps: &str) -> String {
     format!("[[part]]\nunit = \"{unit}\"\nsteps = [{steps}]\n")
 }
 
 /// A project of three units, with a `claude` that plays the given scripts.
-fn place() -> TestDir {
+pub(super) fn place() -> TestDir {
     let place = TestDir::new();
     place.notes(&["one", "two", "three"]);
     place
 }
 
-fn claude(place: &TestDir, parts: &[String]) -> String {
+pub(super) fn claude(place: &TestDir, parts: &[String]) -> String {
     place
         .scripted_claude(&format!(
             "[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n{}",
@@ -46,7 +46,7 @@ fn claude(place: &TestDir, parts: &[String]) -> String {
         .to_string()
 }
 
-fn run(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
+pub(super) fn run(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
     place.run(
         &[
             &[
@@ -470,7 +470,7 @@ fn limited_and_resumed(place: &TestDir, more: &[&str]) -> Vec<Value> {
     parse_json_events(run(place, &good, &["--resume-run", &run_id]).expect_success())
 }
 
-const SPENT: &str = r#"
+pub(super) const SPENT: &str = r#"
 [[part]]
 unit = "docs-t*"
 steps = [

@@ -27,7 +27,7 @@ pub(super) fn read(name: &str) -> String {
 }
 
 /// Compares `actual` with the committed file, byte for byte.
-pub(super) fn assert_published(name: &str, actual: &str) {
+pub(crate) fn assert_published(name: &str, actual: &str) {
     if env::var_os(WRITE).is_some() {
         fs::create_dir_all(path(name).parent().unwrap()).unwrap();
         fs::write(path(name), actual).unwrap();
@@ -60,7 +60,7 @@ pub(super) fn json_lines(text: &str) -> Vec<Value> {
 }
 
 /// Objects as lines, without sentences and without the values of keys for which `is_volatile` is true.
-pub(super) fn lines_without(values: Vec<Value>, is_volatile: &dyn Fn(&str) -> bool) -> String {
+pub(crate) fn lines_without(values: Vec<Value>, is_volatile: &dyn Fn(&str) -> bool) -> String {
     values
         .into_iter()
         .map(|value| format!("{}\n", stable(value, is_volatile)))
@@ -73,7 +73,7 @@ pub(super) fn pretty_without(value: Value, is_volatile: &dyn Fn(&str) -> bool) -
 }
 
 /// For output that is the same every time, except for messages to people, even short ones.
-pub(super) fn is_message(key: &str) -> bool {
+pub(crate) fn is_message(key: &str) -> bool {
     key == "text"
 }
 

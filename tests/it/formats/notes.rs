@@ -8,13 +8,14 @@ use ingestdeck_core::tape::{
     note::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile,
         CallDecision, CommandReceived, ContentDigests, ContinuedRun, ContinuedWork, CountedFailure,
-        DiffCounts, FetchedRepository, FileRead, FilesEvicted, IntegrationStarted,
-        IsolationChecked, KeptDocument, LimitChanged, PatchIntegrated, PatchResult, PatchWritten,
-        PlannedUnit, PoolRun, PoolUse, PriorUnitSummary, ProjectionCause, ReusedSuccess,
-        ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned,
-        RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair,
-        SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
-        VerdictCause, WorkerDrained, WorkerJoined, WorkerLeft,
+        DiffCounts, FetchedRepository, FileRead, FilesEvicted, IntegrationAdvanced,
+        IntegrationStarted, IsolationChecked, KeptDocument, LimitChanged, PatchIntegrated,
+        PatchResult, PatchWritten, PlannedUnit, PoolRun, PoolUse, PriorUnitSummary,
+        ProjectionCause, ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested,
+        ReviewedFile, RunEnded, RunPlanned, RunSaved, RunStarter, SaveFailed, Severity,
+        SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead, SourcesProjected,
+        StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained, WorkerJoined,
+        WorkerLeft,
         attempt_output::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit,
             RecordedWrite, UnmappedFile, UnreadFile, UnsourcedIdentifier,
@@ -70,6 +71,7 @@ kinds! {
     Note::RunResumed => "resumed",
     Note::Published { .. } => "published",
     Note::PatchWritten(_) => "patch_written",
+    Note::IntegrationAdvanced(_) => "integration_advanced",
     Note::IntegrationStarted(_) => "integrating",
     Note::PatchIntegrated(_) => "patch_integrated",
     Note::ReviewRequested(_) => "review_requested",
@@ -440,9 +442,13 @@ fn planned() -> RunPlanned {
                 ..PlannedUnit::default()
             },
         ],
-        traceparent: Some(text(
-            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        )),
+        starter: RunStarter {
+            traceparent: Some(text(
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            )),
+            user: Some(text("ada")),
+            job_url: Some(text("https://github.com/o/r/actions/runs/1")),
+        },
         skipped: vec![
             SkippedConnection {
                 connection: text("bi"),
@@ -1015,6 +1021,9 @@ fn notes_of_the_run() -> Vec<Note> {
         ..work.clone()
     }));
     notes.push(Note::WorkContinued(work));
+    notes.extend([(120, 1), (50, 0)].map(|(patches, refused)| {
+        Note::IntegrationAdvanced(IntegrationAdvanced { patches, refused })
+    }));
     notes
 }
 

@@ -256,3 +256,79 @@ fn setting_never_begins_limited_units_from_the_start() {
     assert_eq!((deck.started().len(), continued(&deck).len()), (2, 0));
     assert_eq!(run.summary().get("continued"), None);
 }
+
+/// What becomes of the session file of a killed engine before the run is continued.
+#[derive(Clone, Copy, Debug)]
+enum SessionFileFault {
+    Empty,
+    Garbage,
+    OtherSession,
+    CutOff,
+}
+
+impl SessionFileFault {
+    fn apply(self, path: &std::path::Path) {
+        let text = std::fs::read_to_string(path).unwrap();
+        let changed = match self {
+            Self::Empty => String::new(),
+            Self::Garbage => "\u{0}not a session\n".repeat(50),
+            Self::OtherSession => {
+                let own = path.file_stem().unwrap().to_str().unwrap();
+                text.replace(own, "11111111-2222-4333-8444-555555555555")
+            }
+            Self::CutOff => text[..text.len() / 2].to_owned(),
+        };
+        std::fs::write(path, changed).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn damaged_session_file_costs_no_unit() {
+    for fault in [
+        SessionFileFault::Empty,
+        SessionFileFault::Garbage,
+        SessionFileFault::OtherSession,
+        SessionFileFault::CutOff,
+    ] {
+        let cut = ApiTurn::answer("").fault(ApiFault::Stall);
+        let mut turns = turns_with(cut);
+        turns.truncate(4);
+        turns.extend(good_turns("docs-crates", "crates.md"));
+        let deck = TestProject::new([asked_by("docs-crates", turns)]);
+        let mut running = deck
+            .command(["run", "--ui", "none", "--only", "docs-crates"])
+            .spawn()
+            .unwrap();
+        deck.api.wait_for_requests(4, super::test_project::LIMIT);
+        running.kill().unwrap();
+        running.wait().unwrap();
+        let started = deck.started();
+        super::all_gone(&deck, &[started[0].pid.unwrap()]);
+        let session = started[0].argv.last().unwrap();
+        let session = session.strip_prefix("--session-id=").unwrap().to_owned();
+        let mut folders = std::fs::read_dir(deck.home.path().join(".claude/projects")).unwrap();
+        let file = folders.find_map(|folder| {
+            let file = folder.unwrap().path().join(format!("{session}.jsonl"));
+            file.is_file().then_some(file)
+        });
+        fault.apply(&file.unwrap());
+        let run = deck.play(&["run", "--ui", "json", "--resume-run", "latest"]);
+        assert_eq!(
+            run.summary()["units"],
+            json!({"succeeded": 1}),
+            "{fault:?}: {run:#?}"
+        );
+        // Without a conversation in the file, the unit begins from the start, and nothing is saved.
+        let is_lost = matches!(fault, SessionFileFault::Empty | SessionFileFault::Garbage);
+        let attempts = deck.started();
+        assert_eq!(attempts.len(), if is_lost { 2 } else { 1 }, "{fault:?}");
+        assert_eq!(
+            run.summary().get("continued").is_some(),
+            !is_lost,
+            "{fault:?}"
+        );
+        let lost = "docs-crates begins from the start: its session cannot be read";
+        assert_eq!(run.stdout.contains(lost), is_lost, "{fault:?}");
+    }
+}

@@ -232,7 +232,7 @@ fn text_filter_applies_while_typing() {
     let text = shown(&tape::running(), "Florph");
     assert_eq!(listed(&text), [""; 0]);
     assert!(
-        text.contains("no unit contains \"lorph\"; Esc shows all"),
+        text.contains("no unit fulfils \"lorph\"; Esc shows all"),
         "{text}"
     );
     let text = shown(&tape::running(), "Flook");

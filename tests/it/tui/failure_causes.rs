@@ -239,6 +239,26 @@ fn cause_line_opens_its_unit() {
 }
 
 #[test]
+fn esc_returns_from_the_unit_to_the_causes() {
+    let shown = |keys: &str| {
+        let (commands, _orders) = mpsc::channel(8);
+        let (_grows, changed) = watch::channel(0);
+        let growing = failures().growing();
+        let live = live_handle(commands, changed);
+        let script = ScriptedHost::new(keys, SIZE);
+        play(growing.timeline, Some(live), options(), script)
+            .0
+            .text()
+    };
+    let causes = "┌ causes ";
+    assert!(shown("C").contains(causes));
+    assert!(!shown("C<enter>").contains(causes));
+    assert!(shown("C<enter><esc>").contains(causes));
+    assert!(!shown("C<enter><esc><esc>").contains(causes));
+    assert!(!shown("C<enter>j<esc>").contains(causes), "another unit");
+}
+
+#[test]
 fn remaining_work_is_shown_after_three_finished_units() {
     let header = |keys: &str| shown(keys).lines().next().unwrap_or_default().to_owned();
     assert!(

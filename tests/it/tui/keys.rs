@@ -681,17 +681,15 @@ fn matches_are_highlighted_in_visible_rows() {
 }
 
 #[test]
-fn units_are_filtered_while_a_pattern_is_typed() {
-    assert!(
-        record("F")
-            .text()
-            .contains("only units with: ▏ a name, file:…, cause:…, cost:>0.50 or time:>5m")
-    );
-    let text = record("Fcause:").text();
-    assert!(text.contains("lookml-orphans"), "{text}");
+fn units_are_filtered_while_conditions_are_typed() {
+    let prompt = "only units with: ▏ name, cost>0.50, duration>5m, cause:…, file:…, state:…";
+    assert!(record("F").text().contains(prompt));
+    let text = record("Fcause:<space>title<space>state:failed").text();
+    assert!(text.contains("notion-revenue-policy"), "{text}");
+    assert!(!text.contains("lookml-orphans"), "{text}");
     let text = record("Ffile:nowhere").text();
     assert!(
-        text.contains("no unit contains \"file:nowhere\"; Esc shows all"),
+        text.contains("no unit fulfils \"file:nowhere\"; Esc shows all"),
         "{text}"
     );
     assert!(
@@ -699,6 +697,22 @@ fn units_are_filtered_while_a_pattern_is_typed() {
             .text()
             .contains("lookml-orphans")
     );
+}
+
+#[test]
+fn invalid_condition_keeps_the_typed_line_open() {
+    let typed = record("Fstate:failed<space>luck:7");
+    assert!(typed.text().contains("`luck:7` is not a condition"));
+    assert!(!typed.text().contains("lookml-orphans"), "the others apply");
+    let accepted = record("Fstate:failed<space>luck:7<enter>").text();
+    assert!(
+        accepted.contains("only units with: state:failed luck:7▏"),
+        "{accepted}"
+    );
+    assert!(accepted.contains("expected cost>0.50"), "{accepted}");
+    let corrected = "Fstate:failed<space>luck:7<enter><backspace><backspace><backspace><backspace><backspace><backspace><enter>";
+    let corrected = record(corrected).text();
+    assert!(!corrected.contains("only units with"), "{corrected}");
 }
 
 #[test]

@@ -131,6 +131,17 @@ fn lanes_are_rendered() {
         insta::assert_snapshot!(format!("lanes_{width}x{height}"), shown(&ended, "gl", size));
     }
     insta::assert_snapshot!("lanes_selected_120x36", shown(&ended, "glgglk", (120, 36)));
+    for size in [(80, 24), (120, 36), (200, 60)] {
+        let (width, height) = size;
+        let name = format!("lanes_zoomed_{width}x{height}");
+        insta::assert_snapshot!(name, shown(&ended, "glgglz", size));
+    }
+    // Esc shows the whole run again, and then leaves.
+    let size = (120, 36);
+    assert_eq!(
+        shown(&ended, "glgglz<esc>", size),
+        shown(&ended, "glggl", size)
+    );
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use ingestdeck_core::tape::{
     Note,
     note::{
-        AttemptOutcome, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved,
-        SaveFailed, StopReason, Verdict, VerdictCause,
+        AttemptOutcome, IntegrationAdvanced, IntegrationStarted, PatchIntegrated, PatchResult,
+        PatchWritten, RunSaved, SaveFailed, StopReason, Verdict, VerdictCause,
     },
 };
 
@@ -113,6 +113,26 @@ macro_rules! at_every_size {
 #[test]
 fn integration_is_shown() {
     at_every_size!("integrating", |size| live(&integrating(), "", size).text());
+}
+
+#[test]
+fn patches_are_counted_while_units_run() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["docs-a", "docs-b"]);
+    tape.start("docs-a", 1).wait(900);
+    tape.end("docs-a", 1, 0).start("docs-b", 1).wait(900);
+    let advanced = IntegrationAdvanced {
+        patches: 120,
+        refused: 1,
+    };
+    tape.note(None, &Note::IntegrationAdvanced(advanced));
+    let counted = "120 patches integrated so far, 1 of them refused";
+    let screen = |tape: &TapeFixture| live(tape, "", (200, 50)).text();
+    assert!(screen(&tape).contains(counted), "{}", screen(&tape));
+    tape.end("docs-b", 1, 0);
+    let started = IntegrationStarted::default();
+    tape.note(None, &Note::IntegrationStarted(started));
+    assert!(!screen(&tape).contains(counted), "{}", screen(&tape));
 }
 
 #[test]

@@ -108,6 +108,29 @@ fn low_terminal_shows_what_it_cannot_decide() {
 }
 
 #[test]
+fn low_terminal_shows_a_question_that_fits() {
+    for size in [(80, 10), (120, 11)] {
+        let (host, ..) = live(&tape::running(), ScriptedHost::new("q", size), DETACHABLE);
+        let text = host.text();
+        assert!(!text.contains("too small"), "{text}");
+        for answer in [
+            "leave; the run continues",
+            "stop all and quit",
+            "Esc",
+            "stay",
+        ] {
+            assert!(text.contains(answer), "{answer}: {text}");
+        }
+    }
+    let (host, ..) = live(
+        &tape::running(),
+        ScriptedHost::new("q", (40, 6)),
+        DETACHABLE,
+    );
+    assert!(notice(&host).contains("too small"), "{}", host.text());
+}
+
+#[test]
 fn notice_of_a_small_terminal_leads_out() {
     let run = |keys: &str, leave| live(&tape::running(), ScriptedHost::new(keys, SMALL), leave);
     let (host, ..) = run("", DETACHABLE);

@@ -112,7 +112,15 @@ impl Fold {
             Note::CommandReceived(received) => {
                 Self::review_command_received(view, &received.command);
                 // The effects of keys on the screen are visible; other commands need an explanation.
-                if received.client.as_deref() != Some("screen") || received.reason.is_some() {
+                let stops = matches!(&*received.command, "drain" | "stop_all" | "kill_all");
+                if stops {
+                    view.state.limits.stopped_by = received.sender().map(String::into_boxed_str);
+                }
+                // Another screen shows the end only.
+                if stops
+                    || received.client.as_deref() != Some("screen")
+                    || received.reason.is_some()
+                {
                     self.report_message(view, entry, Severity::Info, note.to_string());
                 }
             }
@@ -371,6 +379,13 @@ impl Fold {
                 fold.note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::PatchWritten(written) => self.patch_written(view, entry, written, emit),
+            Note::IntegrationAdvanced(advanced) => {
+                view.state.publication.ahead = *advanced;
+                emit(SinkEvent::Run {
+                    at,
+                    change: RunEvent::IntegrationAdvanced(*advanced),
+                });
+            }
             Note::IntegrationStarted(integrating) => {
                 Self::integrating(view, entry, integrating, emit)
             }

@@ -13,8 +13,8 @@ use crate::{
     },
     tape::UnitKey,
     tape::note::{
-        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided,
-        ReviewRequested, RunSaved, SaveFailed, Severity, SlRefsRepaired,
+        IntegrationAdvanced, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten,
+        ReviewDecided, ReviewRequested, RunSaved, SaveFailed, Severity, SlRefsRepaired,
     },
 };
 
@@ -46,6 +46,7 @@ impl Fold {
             view.state.publication.save_error,
             view.state.ended,
         ) = (true, None, None);
+        view.state.publication.ahead = IntegrationAdvanced::default();
         Self::close_review(view);
         emit(SinkEvent::Run {
             at: entry.at,

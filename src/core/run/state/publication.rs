@@ -9,7 +9,10 @@ use crate::{
     run::review::ReviewState,
     tape::{
         RunId, UnitKey,
-        note::{BlockedFile, PatchResult, RunSaved, SharedWrite, SlRefRepair, Verdict},
+        note::{
+            BlockedFile, IntegrationAdvanced, PatchResult, RunSaved, SharedWrite, SlRefRepair,
+            Verdict,
+        },
     },
 };
 
@@ -18,6 +21,8 @@ use crate::{
 pub struct Publication {
     /// True while patches are being integrated and saved on the branch.
     pub is_integrating: bool,
+    /// What is integrated while units run.
+    pub ahead: IntegrationAdvanced,
     /// The last review of the integrated changes, if there was one.
     pub review: Option<Arc<ReviewState>>,
     /// Number of commands that decided about changes, or withdrew decisions.

@@ -19,6 +19,35 @@ pub struct PatchWritten {
     pub paths: Vec<String>,
 }
 
+/// Patches of the first units were integrated while others run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IntegrationAdvanced {
+    /// Number of patches since the last save. It becomes smaller when a unit before them runs again.
+    pub patches: usize,
+    /// Number of them that were refused, as far as is known now.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub refused: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl fmt::Display for IntegrationAdvanced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let patches = match self.patches {
+            1 => "1 patch".to_owned(),
+            patches => format!("{patches} patches"),
+        };
+        write!(f, "{patches} integrated so far")?;
+        match self.refused {
+            0 => Ok(()),
+            refused => write!(f, ", {refused} of them refused"),
+        }
+    }
+}
+
 /// Integration of the patches of a run began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -46,6 +46,13 @@ impl Schedule {
                 RetryDecision::Elsewhere
             };
         }
+        if repeat == RetryMode::LostSession {
+            self.table.set_resume_session(at, None);
+            let key = &self.table.units()[at].key;
+            let text = format!("{key} begins from the start: its session cannot be read");
+            push_message(Severity::Warning, text, effects);
+            return RetryDecision::Elsewhere;
+        }
         if let RetryMode::NewSession(message) = repeat {
             if retries >= self.settings.retry.max_retries {
                 return RetryDecision::Final;
@@ -73,7 +80,10 @@ impl Schedule {
                 self.table.set_resume_session(at, Some(session));
                 next
             }
-            RetryMode::NewSession(_) | RetryMode::Elsewhere | RetryMode::Never => {
+            RetryMode::NewSession(_)
+            | RetryMode::Elsewhere
+            | RetryMode::LostSession
+            | RetryMode::Never => {
                 if !asked_to_stop && self.halt.is_none() {
                     let key = &self.table.units()[at].key;
                     let text = format!(

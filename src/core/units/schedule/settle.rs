@@ -100,7 +100,7 @@ impl Schedule {
     }
 
     /// Why patches are not integrated for now.
-    fn patches_kept_reason(&self) -> Option<&'static str> {
+    pub(super) fn patches_kept_reason(&self) -> Option<&'static str> {
         if self.is_killed {
             return Some("the run was killed");
         }

@@ -11,6 +11,7 @@ use crate::{
     units::limits::LimitStatus,
 };
 
+mod ahead;
 mod automatic_retry;
 mod limits;
 mod oracle;
@@ -141,6 +142,12 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
                 .map(|(unit, attempt)| format!("{unit}/{attempt}"))
                 .collect();
             format!("INTEGRATE {}", units.join(" "))
+        }
+        ScheduleEffect::IntegrateAhead { kept, units } => {
+            let units = units
+                .iter()
+                .map(|(unit, attempt)| format!(" {unit}/{attempt}"));
+            format!("AHEAD of {kept}:{}", units.collect::<String>())
         }
         ScheduleEffect::Project => "PROJECT".into(),
         ScheduleEffect::RequestReview => "REVIEW".into(),

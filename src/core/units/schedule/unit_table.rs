@@ -145,6 +145,8 @@ pub(super) struct UnitTable {
     timers: HashMap<TimerId, TimerPurpose>,
     limit_timer: Option<TimerId>,
     next_timer: u64,
+    /// The first unit that was settled and may run again, since the last look.
+    reopened: Option<usize>,
 }
 
 impl UnitTable {
@@ -159,6 +161,7 @@ impl UnitTable {
             timers: HashMap::new(),
             limit_timer: None,
             next_timer: 0,
+            reopened: None,
         };
         for key in keys {
             let at = table.units.len();
@@ -256,6 +259,9 @@ impl UnitTable {
                 self.in_flight -= 1;
                 self.starting -= u32::from(!ready);
             }
+            UnitPhase::Settled if phase != UnitPhase::Settled => {
+                self.reopened = Some(self.reopened.map_or(at, |first| first.min(at)));
+            }
             UnitPhase::ReconcilePending | UnitPhase::Settled => {}
         }
         match phase {
@@ -268,6 +274,11 @@ impl UnitTable {
             UnitPhase::ReconcilePending | UnitPhase::Settled => {}
         }
         self.units[at].phase = phase;
+    }
+
+    /// The first unit that was settled and may run again, since the last call.
+    pub(super) fn take_reopened(&mut self) -> Option<usize> {
+        self.reopened.take()
     }
 
     /// Starts the first queued unit.

@@ -153,11 +153,7 @@ fn line(
 fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     let run_forecast = scene.model.forecast();
     let forecast = &run_forecast.forecast;
-    if let Some(percent) = scene
-        .source
-        .percent_read()
-        .filter(|_| scene.source.is_catching_up)
-    {
+    if let Some(percent) = scene.source.percent_read() {
         return vec![(
             StyleRole::Paused,
             format!("no forecast yet: the run is still being read ({percent} %)"),
@@ -294,7 +290,10 @@ impl BudgetForecast {
         let state = &scene.run_view.state;
         let budget = state.planned.as_ref()?.run_budget_usd?;
         let left = scene.model.forecast().forecast;
-        let high = if left.units == 0 {
+        let high = if scene.source.percent_read().is_some() {
+            // Of the part that is read.
+            None
+        } else if left.units == 0 {
             Some(0.0)
         } else {
             left.cost.map(|cost| cost.p90)

@@ -61,15 +61,18 @@ pub(super) fn lines(view: &HelpPage, keymap: &Keymap, width: u16) -> Vec<HelpLin
         lines.push(HelpLine::Described(cell, rows.next().unwrap_or_default()));
         lines.extend(rows.map(|row| HelpLine::Described(LeftCell::Nothing, row)));
     };
-    for (action, about) in &view.actions {
-        add(&mut lines, LeftCell::Keys(keymap.all(*action)), about);
-    }
-    lines.push(HelpLine::Empty);
+    // On a short screen, the end of the list is not visible.
     if !view.is_complete {
         let keys = LeftCell::Keys(keymap.all(UserAction::Help));
         add(&mut lines, keys, "again: all keys and signs");
+    }
+    for (action, about) in &view.actions {
+        add(&mut lines, LeftCell::Keys(keymap.all(*action)), about);
+    }
+    if !view.is_complete {
         return lines;
     }
+    lines.push(HelpLine::Empty);
     for (index, (group, rows)) in keymap.help().enumerate() {
         lines.extend((index > 0).then_some(HelpLine::Empty));
         lines.push(HelpLine::Heading(Cow::Borrowed(group.title())));

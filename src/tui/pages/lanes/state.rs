@@ -4,9 +4,12 @@ use ratatui::layout::Rect;
 
 use crate::layout;
 use crate::model::scrolled;
-use ingestdeck_core::run::{
-    slot_lanes::{LaneAttempt, SlotLanes},
-    state::{AttemptId, RunView, StateVersion},
+use ingestdeck_core::{
+    run::{
+        slot_lanes::{LaneAttempt, SlotLanes},
+        state::{AttemptId, RunView, StateVersion},
+    },
+    tape::Millis,
 };
 
 /// Number of attempts above which new entries alone do not cause a new computation.
@@ -22,6 +25,8 @@ pub(crate) struct LanesPage {
     pub lanes: SlotLanes,
     /// First lane on screen.
     pub offset: usize,
+    /// True while only the time around the selected attempt is shown.
+    pub is_zoomed: bool,
     /// The attempt that the user selected; `None` for the last one that began.
     chosen: Option<AttemptId>,
     /// Index of the selected attempt.
@@ -29,7 +34,44 @@ pub(crate) struct LanesPage {
     seen: Option<(StateVersion, u64)>,
 }
 
+/// The part of the run that the bars cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimeWindow {
+    pub from: Millis,
+    pub to: Millis,
+}
+
+impl TimeWindow {
+    /// Length in milliseconds, at least 1.
+    pub(crate) fn span(self) -> u64 {
+        self.to.since(self.from).0.max(1)
+    }
+
+    /// True if a part of the attempt is in the window.
+    pub(crate) fn contains(self, attempt: &LaneAttempt) -> bool {
+        attempt.from <= self.to && attempt.to >= self.from
+    }
+}
+
 impl LanesPage {
+    /// The whole run, or the selected attempt with half of its time before and after it.
+    pub(crate) fn window(&self) -> TimeWindow {
+        let end = self.lanes.end;
+        match self.selected().filter(|_| self.is_zoomed) {
+            None => TimeWindow {
+                from: Millis(0),
+                to: end,
+            },
+            Some(attempt) => {
+                let margin = attempt.to.since(attempt.from).0 / 2 + 500;
+                TimeWindow {
+                    from: Millis(attempt.from.0.saturating_sub(margin)),
+                    to: Millis(attempt.to.0.saturating_add(margin)).min(end),
+                }
+            }
+        }
+    }
+
     /// Computes the lanes again if the run has changed.
     pub(super) fn update(&mut self, run_view: &RunView, body: Rect) {
         let (entries, units, silent, is_closed) = run_view.state.version();

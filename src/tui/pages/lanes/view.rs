@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::LanesPage;
+use super::{LanesPage, state::TimeWindow};
 use crate::page::DrawContext;
 use crate::theme::{StyleRole, status_role};
 use crate::widgets::{RowWriter, pane};
@@ -30,6 +30,7 @@ const MIN_NAME_COLUMNS: usize = 4;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &mut Buffer) {
     let (lanes, glyphs) = (&view.lanes, scene.theme.glyphs);
+    let window = view.window();
     let found = format!(
         " {} {} {} {} {} {}",
         glyphs.dot,
@@ -37,7 +38,10 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &
         glyphs.dot,
         pluralize(lanes.lanes, "lane"),
         glyphs.dot,
-        lanes.end
+        match view.is_zoomed {
+            true => format!("{} to {}", clock(window.from), clock(window.to)),
+            false => lanes.end.to_string(),
+        }
     );
     let place = match lanes.attempts.len() {
         0 => String::new(),
@@ -65,7 +69,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &
         ..row
     };
     if axis.height > 0 {
-        self::axis(scene, lanes.end, bars(axis), buf);
+        self::axis(scene, window, bars(axis), buf);
     }
     let selected = view.selected().map_or(0, |attempt| attempt.lane);
     let shown = view.offset..view.offset + usize::from(rows.height);
@@ -85,13 +89,13 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &
             &(lane + 1).to_string(),
             usize::from(numbers) - 1,
         );
-        pauses(scene, &lanes.pauses, lanes.end, bars(line), buf);
+        pauses(scene, &lanes.pauses, window, bars(line), buf);
     }
     let visible = lanes
         .attempts
         .iter()
         .enumerate()
-        .filter(|(_, attempt)| shown.contains(&attempt.lane));
+        .filter(|(_, attempt)| shown.contains(&attempt.lane) && window.contains(attempt));
     // Where several attempts share a cell, problems and the selection are painted last.
     let is_problem = |attempt: &LaneAttempt| attempt.status.need() == UnitNeed::Person;
     let (problems, others): (Vec<_>, Vec<_>) =
@@ -107,7 +111,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &
         let y = rows.y + u16::try_from(attempt.lane - view.offset).unwrap_or_default();
         let cells = cells(
             attempt,
-            lanes.end,
+            window,
             bars(Rect {
                 y,
                 height: 1,
@@ -118,7 +122,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &
         if !is_first && cells.width == 1 && index != view.selected_index() {
             continue;
         }
-        bar(scene, attempt, lanes.end, bars(rows), cells, buf);
+        bar(scene, attempt, window, bars(rows), cells, buf);
         if index == view.selected_index() {
             buf.set_style(cells, scene.theme.style(StyleRole::Selected));
         }
@@ -126,16 +130,17 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &
     texts(scene, view, below, buf);
 }
 
-/// Column of a time in an area that covers the time until `end`.
-fn column(at: Millis, end: Millis, area: Rect) -> u16 {
-    let column = u128::from(at.0) * u128::from(area.width) / u128::from(end.0.max(1));
+/// Column of a time in an area that covers the window.
+fn column(at: Millis, window: TimeWindow, area: Rect) -> u16 {
+    let after = at.min(window.to).since(window.from);
+    let column = u128::from(after.0) * u128::from(area.width) / u128::from(window.span());
     area.x + u16::try_from(column).unwrap_or(u16::MAX).min(area.width)
 }
 
 /// Cells of an attempt; at least one.
-fn cells(attempt: &LaneAttempt, end: Millis, area: Rect) -> Rect {
-    let from = column(attempt.from, end, area).min(area.right().saturating_sub(1));
-    let to = column(attempt.to, end, area).max(from + 1);
+fn cells(attempt: &LaneAttempt, window: TimeWindow, area: Rect) -> Rect {
+    let from = column(attempt.from, window, area).min(area.right().saturating_sub(1));
+    let to = column(attempt.to, window, area).max(from + 1);
     Rect {
         x: from,
         width: to - from,
@@ -143,18 +148,19 @@ fn cells(attempt: &LaneAttempt, end: Millis, area: Rect) -> Rect {
     }
 }
 
-fn axis(scene: &DrawContext<'_>, end: Millis, area: Rect, buf: &mut Buffer) {
+fn axis(scene: &DrawContext<'_>, window: TimeWindow, area: Rect, buf: &mut Buffer) {
     let labels = u64::from(area.width) / AXIS_COLUMNS;
-    let is_wide = |step: &&u64| end.0 / (**step * 1000) <= labels;
+    let is_wide = |step: &&u64| window.span() / (**step * 1000) <= labels;
     let step = AXIS_STEPS
         .iter()
         .find(is_wide)
         .copied()
-        .unwrap_or(end.0 / 1000 / labels.max(1) + 1)
+        .unwrap_or(window.span() / 1000 / labels.max(1) + 1)
         * 1000;
-    let ticks = (0..=end.0 / step).map(|tick| Millis(tick * step));
+    let ticks = window.from.0.div_ceil(step)..=window.to.0 / step;
+    let ticks = ticks.map(|tick| Millis(tick * step));
     for at in ticks {
-        let x = column(at, end, area);
+        let x = column(at, window, area);
         let label = clock(at);
         if usize::from(area.right() - x) >= label.len() {
             let rest = Rect {
@@ -171,13 +177,13 @@ fn axis(scene: &DrawContext<'_>, end: Millis, area: Rect, buf: &mut Buffer) {
 fn pauses(
     scene: &DrawContext<'_>,
     pauses: &[(Millis, Millis)],
-    end: Millis,
+    window: TimeWindow,
     area: Rect,
     buf: &mut Buffer,
 ) {
     let [.., limit] = scene.theme.glyphs.progress;
     for (from, to) in pauses {
-        let (x, right) = (column(*from, end, area), column(*to, end, area));
+        let (x, right) = (column(*from, window, area), column(*to, window, area));
         let mut pen = RowWriter::row(
             scene,
             buf,
@@ -195,7 +201,7 @@ fn pauses(
 fn bar(
     scene: &DrawContext<'_>,
     attempt: &LaneAttempt,
-    end: Millis,
+    window: TimeWindow,
     area: Rect,
     cells: Rect,
     buf: &mut Buffer,
@@ -209,8 +215,10 @@ fn bar(
     let mut pen = RowWriter::row(scene, buf, cells);
     pen.put(role, glyphs.status(attempt.status));
     let use_at = |x: u16| {
-        let at = u128::from(x - area.x) * u128::from(end.0) / u128::from(area.width.max(1));
-        let at = Millis(u64::try_from(at).unwrap_or(u64::MAX));
+        let after = u128::from(x - area.x) * u128::from(window.span());
+        let after = after / u128::from(area.width.max(1));
+        let after = u64::try_from(after).unwrap_or(u64::MAX);
+        let at = Millis(window.from.0.saturating_add(after));
         let held = attempt.holds.partition_point(|(from, _)| *from <= at);
         match held
             .checked_sub(1)

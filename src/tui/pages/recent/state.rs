@@ -159,7 +159,7 @@ impl RecentPage {
             run_view.state.version(),
             self.since,
             listing.filter,
-            listing.text.clone(),
+            listing.text.to_string(),
         );
         if self.made_from.as_ref() == Some(&seen) {
             return;

@@ -155,9 +155,13 @@ fn effort(scene: &DrawContext<'_>) -> String {
         None => clock(end),
     };
     let turns = usize::try_from(model.totals.turns).unwrap_or(usize::MAX);
+    let outcome = RunOutcome::from_state(state, false);
+    let by = state.limits.stopped_by.as_deref();
+    let by = by.filter(|_| outcome == RunOutcome::Stopped);
+    let by = by.map_or_else(String::new, |by| format!(" by {}", text::one_row(by, 60)));
     format!(
-        "{}, {times} {dot} {} {dot} {} {dot} {}",
-        RunOutcome::from_state(state, false).text(),
+        "{}{by}, {times} {dot} {} {dot} {} {dot} {}",
+        outcome.text(),
         state.duration_text(end),
         state.cost_figure(),
         pluralize(turns, "turn")

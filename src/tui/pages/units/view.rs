@@ -155,12 +155,12 @@ fn empty_table_text(scene: &DrawContext<'_>) -> String {
     match listing.filter {
         _ if scene.run_view.state.units.is_empty() && !scene.source.at_end => "reading…".to_owned(),
         _ if scene.run_view.state.units.is_empty() => "no unit yet".to_owned(),
-        StatusFilter::All => format!("no unit contains \"{}\"; Esc shows all", listing.text),
+        StatusFilter::All => format!("no unit fulfils \"{}\"; Esc shows all", listing.text),
         filter if listing.text.is_empty() => {
             format!("no unit under `{}`; Esc shows all", filter.label())
         }
         filter => format!(
-            "no unit under `{}` contains \"{}\"; Esc shows all",
+            "no unit under `{}` fulfils \"{}\"; Esc shows all",
             filter.label(),
             listing.text
         ),

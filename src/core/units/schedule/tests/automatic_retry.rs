@@ -208,6 +208,19 @@ fn usage_limit_costs_no_retry_and_continues_the_session() {
     assert!(schedule.is_finished(), "no retries are configured");
 }
 
+#[test]
+fn lost_session_costs_no_retry() {
+    let mut schedule = Schedule::new(keys(1), ScheduleSettings::new(1, 1));
+    let gone = || verdict(AttemptOutcome::Failed, VerdictCause::LoopError);
+    let inputs = [
+        ScheduleEvent::RunStarted,
+        session_ended(1, gone(), RetryMode::LostSession),
+        session_ended(2, gone(), RetryMode::FromStart),
+    ];
+    assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, None)]);
+    assert!(schedule.is_finished(), "the error of a model is final");
+}
+
 fn next_turn(message: &str) -> Option<Amendment> {
     Some(Amendment {
         message: Some(message.into()),

@@ -356,6 +356,7 @@ impl ScheduleOracle {
                 | ScheduleEffect::MessageAttempt { .. }
                 | ScheduleEffect::RequestAttempt { .. } => {}
                 ScheduleEffect::Project
+                | ScheduleEffect::IntegrateAhead { .. }
                 | ScheduleEffect::Integrate { .. }
                 | ScheduleEffect::RequestReview
                 | ScheduleEffect::Save { .. } => {
@@ -612,7 +613,7 @@ proptest! {
                     }
                     ScheduleEffect::SetTimer { id, .. } => pending.push(id),
                     ScheduleEffect::EndRun(_) => ends += 1,
-                    ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::RequestReview | ScheduleEffect::Save { .. } => {
+                    ScheduleEffect::Project | ScheduleEffect::IntegrateAhead { .. } | ScheduleEffect::Integrate { .. } | ScheduleEffect::RequestReview | ScheduleEffect::Save { .. } => {
                         return Err(TestCaseError::fail("there are no patches"));
                     }
                     ScheduleEffect::StopAttempt { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } | ScheduleEffect::RequestAttempt { .. } => {}

@@ -678,7 +678,7 @@ proptest! {
                         let open = open.count();
                         prop_assert!((open..=open + 1).contains(&(ended.unsaved as usize)), "{open}: {ended:?}");
                     }
-                    ScheduleEffect::Project | ScheduleEffect::RequestReview | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } | ScheduleEffect::RequestAttempt { .. } => {}
+                    ScheduleEffect::Project | ScheduleEffect::IntegrateAhead { .. } | ScheduleEffect::RequestReview | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } | ScheduleEffect::RequestAttempt { .. } => {}
                 }
             }
             if input.is_some() {

@@ -343,7 +343,7 @@ proptest! {
                         });
                         prop_assert_eq!(ended.unsaved as usize, unsaved.count());
                     }
-                    ScheduleEffect::Project | ScheduleEffect::RequestReview | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } | ScheduleEffect::RequestAttempt { .. } => {}
+                    ScheduleEffect::Project | ScheduleEffect::IntegrateAhead { .. } | ScheduleEffect::RequestReview | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } | ScheduleEffect::RequestAttempt { .. } => {}
                 }
             }
             if matches!(next, Some(ScheduleEvent::Saved { .. })) {
