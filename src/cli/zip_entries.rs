@@ -40,6 +40,9 @@ impl<'a> ZipArchive<'a> {
         let tail = bytes.get(from..).unwrap_or_default();
         let end = tail.windows(4).rposition(|four| four == END);
         let end = tail.get(end.ok_or(TRUNCATED)?..).unwrap_or_default();
+        if end.len() < END_LENGTH {
+            return Err(TRUNCATED);
+        }
         let count = number(end, 10, 2)?;
         if count > MAX_ENTRIES {
             return Err("it has too many entries");

@@ -53,10 +53,17 @@ pub(crate) fn agent(folder: &Path, script: &str) -> BenchResult<String> {
     Ok(argument(&agent)?.to_owned())
 }
 
-/// Makes `folder` contain an `ssh` that runs the command on this machine, and a worker with `agent`. Returns a `PATH`
-/// with that `ssh`, and the worker's program.
+/// Makes `folder` contain an `ssh` that runs the command on this machine, where the forwarded port is the local one, and a
+/// worker with `agent`. Returns a `PATH` with that `ssh`, and the worker's program. The run needs a `nats-server`.
 pub(crate) fn local_worker(folder: &Path, agent: &str) -> BenchResult<(String, PathBuf)> {
-    let ssh = "while [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"$*\"";
+    let ssh = r#"while [ "$1" != -- ]; do
+  case "$1" in -R) forwarded=$2;; esac
+  shift
+done
+shift 2
+remote=${forwarded#*:}
+command=$(printf '%s' "$*" | sed "s/127.0.0.1:${remote%%:*}/127.0.0.1:${forwarded##*:}/")
+exec sh -c "$command""#;
     program(&folder.join("ssh"), ssh)?;
     let worker = folder.join("worker");
     program(

@@ -49,6 +49,12 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
 
 /// The time of a run on workers with one slot each, against the time with the same number of slots of this machine.
 fn workers(report: &mut BenchReport) -> BenchResult<()> {
+    let name =
+        format!("{UNITS} units on {SLOTS} workers / on {SLOTS} slots of this machine, wall time");
+    if !measured_process::is_installed("nats-server") {
+        report.note_missing_program("nats-server", &name);
+        return Ok(());
+    }
     let local = our_seconds()?;
     let folder = tempfile::tempdir()?;
     repository(folder.path())?;
@@ -70,8 +76,6 @@ fn workers(report: &mut BenchReport) -> BenchResult<()> {
         required: Threshold::AtMost(1.15),
         goal: Threshold::AtMost(1.05),
     };
-    let name =
-        format!("{UNITS} units on {SLOTS} workers / on {SLOTS} slots of this machine, wall time");
     report.figure(&name, &Sample::new(vec![remote / local]), bar);
     report.note(&format!("workers {remote:.2} s, this machine {local:.2} s"));
     Ok(())

@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, role_exit},
-    measured_process::{argument, ingestdeck},
+    measured_process::{argument, ingestdeck, is_installed},
     project,
     screen::TerminalScreen,
 };
@@ -26,16 +26,17 @@ const TEXTS: usize = 200;
 const PAUSE_MS: u32 = 110;
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
+    let name = "agent on a worker to the screen, p99, ms";
+    if !is_installed("nats-server") {
+        report.note_missing_program("nats-server", name);
+        return Ok(());
+    }
     let (local, remote) = (milliseconds(false)?, milliseconds(true)?);
     let bar = FigureGoal {
         required: Threshold::AtMost(50.0),
         goal: Threshold::AtMost(25.0),
     };
-    report.figure(
-        "agent on a worker to the screen, p99, ms",
-        &Sample::new(vec![remote.quantile(0.99)]),
-        bar,
-    );
+    report.figure(name, &Sample::new(vec![remote.quantile(0.99)]), bar);
     report.note(&format!(
         "on a worker: {remote}; on this machine: {local}, p99 {:.1}",
         local.quantile(0.99)
