@@ -25,6 +25,8 @@ use ingestdeck_os::{open_file_limit, program_path, scoped_dir::ScopedDir};
 /// Largest artifact in bytes, packed, and largest tape in it.
 const MAX_ARCHIVE: u64 = 256 << 20;
 const MAX_TAPE: usize = 512 << 20;
+/// Most bytes that are unpacked of all files together.
+const MAX_UNPACKED: usize = 2 << 30;
 /// Largest answer about a run, and most bytes of a message of `gh`.
 const MAX_LIST: u64 = 4 << 20;
 const MAX_MESSAGE: u64 = 64 << 10;
@@ -139,6 +141,8 @@ impl ArtifactAddress {
             ArtifactRequest::Run(run) => gh.artifacts(run)?,
         };
         let (mut found, mut tape) = (Vec::new(), Vec::new());
+        // An archive may name the same content often.
+        let mut left = MAX_UNPACKED;
         for (id, name) in &artifacts {
             let packed = gh.call(&format!("actions/artifacts/{id}/zip"), MAX_ARCHIVE)?;
             let label = name
@@ -151,8 +155,9 @@ impl ArtifactAddress {
                 .filter(|it| it.name.ends_with(".jsonl"))
             {
                 let text = archive
-                    .read(entry, MAX_TAPE)
+                    .read(entry, MAX_TAPE.min(left))
                     .map_err(|why| unusable(&label, why))?;
+                left -= text.len();
                 let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
                 if Header::parse(first).is_ok() {
                     found.push(format!("{label}/{}", entry.name));
@@ -288,6 +293,12 @@ impl GhProgram<'_> {
             }
             None => "{owner}/{repo}",
         };
+        if !self.is_own_host() {
+            // `gh` would give them to any host that is not github.com.
+            command
+                .env_remove("GH_ENTERPRISE_TOKEN")
+                .env_remove("GITHUB_ENTERPRISE_TOKEN");
+        }
         let failed = |error: std::io::Error| CliError::failed(format!("cannot run `gh`: {error}"));
         let mut child = command
             .arg(format!("repos/{repository}/{path}"))
@@ -312,6 +323,19 @@ impl GhProgram<'_> {
             return Ok(body);
         }
         Err(self.refusal(status.code(), &String::from_utf8_lossy(&message)))
+    }
+
+    /// True for a host that the environment names as the one of its tokens.
+    fn is_own_host(&self) -> bool {
+        let Some((host, _)) = &self.address.place else {
+            return true;
+        };
+        let is_named = |variable: &str| {
+            std::env::var(variable).is_ok_and(|value| {
+                value.trim_start_matches("https://").trim_end_matches('/') == host.as_str()
+            })
+        };
+        is_named("GH_HOST") || is_named("GITHUB_SERVER_URL")
     }
 
     /// Reads both outputs up to their ends.

@@ -71,42 +71,52 @@ impl<T: Serialize + DeserializeOwned + Default + PartialEq> ProjectMemory<T> {
         }
     }
 
-    fn read(&self, dir: &Path) -> BTreeMap<String, T> {
-        let bytes = ScopedDir::open(dir)
-            .and_then(|dir| dir.read_if_exists(self.file, MAX_BYTES))
-            .ok()
-            .flatten();
-        bytes
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default()
+    fn read(&self, dir: &Path) -> io::Result<BTreeMap<String, T>> {
+        let opened = match ScopedDir::open(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            opened => opened?,
+        };
+        match opened.read_if_exists(self.file, MAX_BYTES)? {
+            Some(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other),
+            None => Ok(BTreeMap::new()),
+        }
     }
 
     pub(crate) fn load(&self, project: &str) -> T {
         self.dir
             .as_deref()
-            .and_then(|dir| self.read(dir).remove(project))
+            .and_then(|dir| self.read(dir).ok()?.remove(project))
             .unwrap_or_default()
     }
 
     /// Replaces the value of a project. The default is not stored.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be read or written, or would be too large. It stays as it is.
     pub(crate) fn save(&self, project: &str, value: T) -> io::Result<()> {
         let Some(dir) = self.dir.as_deref() else {
             return Err(io::Error::other(
                 "there is no directory for state; set HOME",
             ));
         };
-        let mut known = self.read(dir);
+        let in_file = |error: io::Error| {
+            io::Error::new(
+                error.kind(),
+                format!("{}: {error}", dir.join(self.file).display()),
+            )
+        };
+        let mut known = self.read(dir).map_err(in_file)?;
         known.remove(project);
-        while known.len() >= MAX_PROJECTS {
-            known.pop_first();
-        }
         if value != T::default() {
+            while known.len() >= MAX_PROJECTS {
+                known.pop_first();
+            }
             known.insert(project.to_owned(), value);
         }
         let bytes = serde_json::to_vec_pretty(&known)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(in_file(io::Error::other("it would be too large")));
+        }
         fs::create_dir_all(dir)?;
         ScopedDir::open(dir)?.write_unsynced(self.file, &bytes, 0o700, 0o600)
     }
@@ -207,7 +217,7 @@ mod tests {
                 )
                 .unwrap();
         }
-        assert_eq!(memory.read(home.path()).len(), MAX_PROJECTS);
+        assert_eq!(memory.read(home.path()).unwrap().len(), MAX_PROJECTS);
         assert_eq!(
             memory.load(&format!("project-{:04}", MAX_PROJECTS + 2)),
             settings(r#"{"sort": "key"}"#)

@@ -20,7 +20,7 @@ use ingestdeck_engine::{
     launch::runtime,
     worker::{
         connection::PROGRAM_VERSION,
-        nats::{self, NatsServer, NkeySeed, PoolMember, SubjectName},
+        nats::{self, NatsServer, NkeySeed, PoolMember, ServeError, SubjectName},
         protocol::{PROTOCOL_VERSION, WorkerJoin},
         service::{LeaveRequest, WorkerSetup, WorkerSlots},
         workspace::WorkerMachine,
@@ -128,7 +128,11 @@ async fn serve_nats(member: &PoolMember, server: &NatsServer) -> Result<(), CliE
     ));
     nats::serve_runs(member, &client, leave, &tell)
         .await
-        .map_err(setup_failed)
+        .map_err(|error| match error {
+            // The engine of the session recognises the code.
+            ServeError::Refused(problem) => CliError::from_error(Exit::Usage, &problem),
+            ServeError::Failed(problem) => setup_failed(problem),
+        })
 }
 
 /// The first signal lets running attempts finish, the second one ends them.

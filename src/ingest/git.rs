@@ -109,6 +109,8 @@ const SPARSE_SETTINGS: &[&str] = &[
     "core.sparseCheckout=true",
     "core.sparseCheckoutCone=false",
     "index.skipHash=true",
+    // Without a checksum, a split index does not find its other part.
+    "core.splitIndex=false",
 ];
 
 /// Environment variables that choose programs, in addition to those that begin with `GIT_`.

@@ -93,9 +93,9 @@ pub(super) fn export(
         .map_err(unusable_project)?;
     let out = create(directory)?;
     let mut copy = FileCopy::new(out.dir(PROJECT, Some(PRIVATE_MODE)).map_err(failed)?);
-    let mut mask = |bytes: Vec<u8>| match String::from_utf8(bytes) {
-        Ok(text) => redactor.text(&text).into_owned().into_bytes(),
-        Err(other) => other.into_bytes(),
+    let mut mask = |bytes: Vec<u8>| {
+        let text = String::from_utf8_lossy(&bytes);
+        redactor.text(&text).into_owned().into_bytes()
     };
     let from = ScopedDir::open(clone.path()).map_err(failed)?;
     copy.all(&from, "", &mut mask).map_err(failed)?;

@@ -47,7 +47,7 @@ pub(crate) struct RecordFinder {
     /// The index over the runs, which has the tools of their calls, once it was needed and if it can be used.
     db: OnceCell<Option<Db>>,
     /// Records that could not be opened when something was found in them.
-    gone: HashSet<TextRecord>,
+    gone: HashMap<TextRecord, Problem>,
     report: TextRefreshReport,
     /// Number of sessions beyond those that are searched.
     omitted_sessions: usize,
@@ -86,9 +86,23 @@ impl RecordFinder {
         {
             return Ok(None);
         }
-        let (sessions, omitted_sessions) = user_dirs::claude_dir()
+        let (mut sessions, omitted_sessions) = user_dirs::claude_dir()
             .map(|claude| session_paths(&claude, directory))
             .unwrap_or_default();
+        if has_runs && !sessions.is_empty() {
+            // What attempts did is found on their tapes, without what is excluded. Without exclusions, an index that lacks
+            // the newest runs is enough.
+            let index = match exclusions.has_runs_or_units() {
+                true => recorded_tapes::open_updated_index(&store).map(|(db, _)| db)?,
+                false => store.open_database().map_err(unusable)?,
+            };
+            let of_attempts = index.attempt_sessions().map_err(unusable)?;
+            let is_of_person = |path: &PathBuf| {
+                let id = path.file_stem().and_then(|id| id.to_str());
+                !id.is_some_and(|id| of_attempts.contains(id))
+            };
+            sessions.retain(|(path, _)| is_of_person(path));
+        }
         if !has_runs && sessions.is_empty() {
             return Ok(None);
         }
@@ -107,7 +121,7 @@ impl RecordFinder {
             texts,
             scope,
             db: OnceCell::new(),
-            gone: HashSet::new(),
+            gone: HashMap::new(),
             report: TextRefreshReport::default(),
             omitted_sessions,
         }))
@@ -167,7 +181,8 @@ impl RecordFinder {
             .iter()
             .map(|session| &session.path)
             .collect();
-        let (mut problems, mut tape) = (Vec::new(), None::<SearchedTape>);
+        let known_problems: Vec<Problem> = self.gone.values().cloned().collect();
+        let (mut problems, mut tape) = (known_problems, None::<SearchedTape>);
         let (store, db, scope, gone) = (&self.store, &self.db, &self.scope, &mut self.gone);
         let mut check = |record: TextRecord, seq: Seq| {
             // The database may be from elsewhere, so only the paths of sessions that were listed are opened.
@@ -175,7 +190,8 @@ impl RecordFinder {
                 TextRecord::Run(_) => true,
                 TextRecord::Session(path) => known.contains(path),
             };
-            if !is_known || gone.contains(&record) || !query.wants(&record) {
+            let is_left_out = scope.exclusions.excludes(&record) || gone.contains_key(&record);
+            if !is_known || is_left_out || !query.wants(&record) {
                 return true;
             }
             let mut opened = match tape.take() {
@@ -183,8 +199,8 @@ impl RecordFinder {
                 _ => match SearchedTape::open(store, scope, &record) {
                     Ok(opened) => opened,
                     Err(problem) => {
-                        problems.push(problem);
-                        gone.insert(record);
+                        problems.push(problem.clone());
+                        gone.insert(record, problem);
                         return true;
                     }
                 },
@@ -202,8 +218,8 @@ impl RecordFinder {
                 Ok(Some(moment)) => visit(moment),
                 Ok(None) => true,
                 Err(problem) => {
-                    problems.push(problem);
-                    gone.insert(record);
+                    problems.push(problem.clone());
+                    gone.insert(record, problem);
                     true
                 }
             }

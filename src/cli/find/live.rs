@@ -106,7 +106,11 @@ impl LiveSearch {
         {
             last.push('*');
         }
-        if self.finder.is_none() {
+        let mut is_fresh = self
+            .fresh_since
+            .is_some_and(|since| since.elapsed() < FRESH_TIME);
+        // Settings and sessions may have changed as well.
+        if self.finder.is_none() || !is_fresh {
             self.finder = RecordFinder::open(&self.global)?;
         }
         let Some(finder) = &mut self.finder else {
@@ -136,9 +140,6 @@ impl LiveSearch {
             Redactor::for_process(project::resolve_directory(&self.global).ok().as_deref());
         let (queries, shown) = (&self.queries, &self.shown);
         let is_over = || !queries.is_empty() || shown.is_closed();
-        let mut is_fresh = self
-            .fresh_since
-            .is_some_and(|since| since.elapsed() < FRESH_TIME);
         let mut progress = match is_fresh {
             true => "searching".to_owned(),
             false => "looking for new runs".to_owned(),

@@ -48,6 +48,8 @@ const MAX_SLOTS: u32 = 256;
 pub(crate) struct WorkerConnection {
     /// The name that the user gave it; `None` for the name of its machine.
     pub name: Option<String>,
+    /// Its login at the server of the run, if it came over SSH.
+    pub login: Option<String>,
     pub incoming: mpsc::Receiver<Delivery<WorkerMessage>>,
     pub outgoing: mpsc::Sender<EngineMessage>,
     /// Silence after which the worker counts as lost.

@@ -10,7 +10,10 @@ use std::{
     net::TcpListener,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
     time::Duration,
 };
 
@@ -56,6 +59,8 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 const MAX_NAME_CHARS: usize = 30;
 /// Largest file of its directory that is read.
 const MAX_FILE_BYTES: u64 = 4 << 10;
+/// How often the first port is looked at before another one is used.
+const PORT_CHECKS: u32 = 4;
 /// How many ports are tried.
 const PORT_TRIES: u64 = 20;
 
@@ -66,7 +71,8 @@ pub struct OwnServer {
     place: PathBuf,
     dir: ScopedDir,
     pool: SubjectName,
-    port: u16,
+    /// Chosen when it starts.
+    port: AtomicU16,
     /// Its workers, with the names of their machines.
     members: Mutex<HashMap<SubjectName, String>>,
     users: Mutex<Vec<PoolUser>>,
@@ -126,7 +132,7 @@ impl OwnServer {
                 .with_help("check its owner and permissions")
         };
         let dir = open_private(&place).map_err(unusable)?;
-        let port = free_port(&pool).map_err(|error| {
+        free_port(&pool).map_err(|error| {
             Problem::new(format!("no port is free for the NATS server: {error}"))
         })?;
         Ok(Self {
@@ -134,7 +140,7 @@ impl OwnServer {
             place: place.clone(),
             dir,
             pool,
-            port,
+            port: AtomicU16::new(0),
             members: Mutex::default(),
             users: Mutex::default(),
             _lock: lock,
@@ -176,6 +182,11 @@ impl OwnServer {
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
             .take(MAX_NAME_CHARS)
             .collect();
+        // It must not look like an option.
+        let plain = match plain.trim_start_matches('-') {
+            "" => "worker".to_owned(),
+            plain => plain.to_owned(),
+        };
         let name = (1_u32..)
             .map(|number| match number {
                 1 => plain.clone(),
@@ -199,7 +210,7 @@ impl OwnServer {
             name: name.to_string(),
             pool: self.pool.to_string(),
             seed,
-            port: self.port,
+            port: self.port(),
             port_seed,
         })
     }
@@ -215,7 +226,7 @@ impl OwnServer {
         let (_, key) = self.login(ENGINE)?;
         let name = ENGINE.parse()?;
         self.users.lock().push(PoolUser { name, key });
-        let address: NatsAddress = format!("nats://127.0.0.1:{}", self.port).parse()?;
+        let address: NatsAddress = format!("nats://127.0.0.1:{}", self.port()).parse()?;
         Ok(NatsServer {
             address,
             credentials: None,
@@ -226,12 +237,31 @@ impl OwnServer {
         })
     }
 
+    fn port(&self) -> u16 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    /// Chooses its port: the same one as before a kill, unless that stays in use.
+    async fn choose_port(&self) {
+        let wanted = port_of(number_of(self.pool.as_str()));
+        let mut port = 0;
+        for _ in 0..PORT_CHECKS {
+            port = free_port(&self.pool).unwrap_or(wanted);
+            // The server of a killed run may be about to end.
+            if port == wanted {
+                break;
+            }
+            tokio::time::sleep(RESTART_PAUSE).await;
+        }
+        self.port.store(port, Ordering::Relaxed);
+    }
+
     /// Writes the configuration of the server.
     fn write_config(&self) -> io::Result<()> {
         let users = pool_users::server_users(&self.pool, &self.users.lock());
         let store = self.place.join("jetstream");
         let mut text = Vec::new();
-        writeln!(text, "host: 127.0.0.1\nport: {}", self.port)?;
+        writeln!(text, "host: 127.0.0.1\nport: {}", self.port())?;
         // JSON texts are texts of the configuration, too.
         let store = serde_json::to_string(&store.to_string_lossy())?;
         writeln!(text, "jetstream {{ store_dir: {store} }}\n{users}")?;
@@ -300,9 +330,17 @@ impl OwnServer {
         prior: Option<SharedPrior>,
     ) {
         let server = Arc::new(self);
+        server.choose_port().await;
         let address = match server.engine_address() {
             Ok(address) => address,
-            Err(problem) => return host.pool.warn(Severity::Error, problem.to_line()),
+            Err(problem) => {
+                host.pool.warn(Severity::Error, problem.to_line());
+                workers.iter().for_each(|_| host.pool.remove_transport());
+                if prior.is_some() {
+                    host.pool.end_adoption();
+                }
+                return;
+            }
         };
         let mut sessions = JoinSet::new();
         let mut begin = |worker: SshWorker| match server.add_member(worker.host()) {
@@ -329,6 +367,11 @@ impl OwnServer {
                     reload.notify_one();
                 }
             }
+        }
+        if !host.pool.has_ended() {
+            // Nothing hears the workers any longer.
+            (0..sessions.len()).for_each(|_| host.pool.remove_transport());
+            sessions.shutdown().await;
         }
         // They end with the run.
         while sessions.join_next().await.is_some() {}

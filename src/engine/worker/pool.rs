@@ -77,6 +77,8 @@ struct PoolState {
     spent: HashMap<String, Instant>,
     /// The worker of each session, which only that worker can continue.
     sessions: HashMap<String, String>,
+    /// Logins of workers over SSH that have joined.
+    joined_logins: HashSet<String>,
     /// Sessions whose worker has left, with its name: their files are gone.
     lost_sessions: HashMap<String, String>,
     /// Machines that the user named and whose workers sent something invalid.
@@ -122,6 +124,8 @@ struct PoolWorker {
     /// What its machine calls itself, or what the user calls it. Several workers may be on one.
     machine: String,
     is_named_by_user: bool,
+    /// Its login at the server of the run, if it came over SSH.
+    login: Option<String>,
     join: WorkerJoin,
     connections: Vec<String>,
     /// Nothing new starts there.
@@ -424,6 +428,7 @@ impl SlotPool {
         let mut worker = PoolWorker {
             machine: machine.to_owned(),
             is_named_by_user: false,
+            login: None,
             join: WorkerJoin {
                 protocol: PROTOCOL_VERSION,
                 program: String::new(),

@@ -45,6 +45,9 @@ pub(super) struct LeaseRecord {
     pub lease: AttemptLease,
     /// The number of the attempt in the run that wrote the record.
     pub attempt: u32,
+    /// The run whose tape has its entries, and its number there; `None` for the run that granted the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<(RunId, u32)>,
     pub account: String,
     pub session: String,
     /// What the attempt reads and starts from.
@@ -86,11 +89,15 @@ pub(super) fn unfinished(
     for (_, (record, adopted)) in found {
         if adopted.entries.is_empty() && record.run != prior.run {
             // The earlier run had adopted the attempt as well, and ended before it claimed it.
-            let key = (record.lease.unit.as_str().to_owned(), record.lease.attempt);
-            let of_run = unclaimed.entry(record.run).or_default();
+            let (run, attempt) = record
+                .recorded
+                .unwrap_or((record.run, record.lease.attempt));
+            let key = (record.lease.unit.as_str().to_owned(), attempt);
+            let of_run = unclaimed.entry(run).or_default();
             of_run.insert(key, (record, adopted));
         } else {
-            complete.push((record, adopted));
+            let recorded = Some((prior.run, record.attempt));
+            complete.push((LeaseRecord { recorded, ..record }, adopted));
         }
     }
     for (run, mut found) in unclaimed {
@@ -145,4 +152,76 @@ fn read_entries(tape: File, found: &mut FoundAttempts) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two runs adopted an attempt, and the second was killed before a unit claimed it.
+    #[test]
+    fn entries_of_an_unclaimed_attempt_are_those_of_its_first_run() {
+        let place = tempfile::tempdir().unwrap();
+        let [first, second] = [1, 2].map(|number| RunId(uuid::Uuid::from_u128(number)));
+        let line = |unit: &str, number: u32, text: &str| {
+            format!(
+                r#"{{"seq":0,"at":0,"unit":"{unit}","try":{number},"out":{{"type":"{text}"}}}}"#
+            ) + "\n"
+        };
+        let tapes = [
+            (first, line("a", 2, "first") + &line("a", 1, "earlier")),
+            (second, line("b", 1, "second")),
+        ];
+        for (run, text) in tapes {
+            let folder = place
+                .path()
+                .join(".ktx/ingestdeck/runs")
+                .join(run.to_string());
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("tape.jsonl"), text).unwrap();
+        }
+        let record = |unit: &str, run: RunId, attempt: u32| LeaseRecord {
+            worker: "w".to_owned(),
+            link: "l".to_owned(),
+            run,
+            lease: AttemptLease {
+                unit: unit.into(),
+                attempt,
+                fence: 1,
+            },
+            attempt: 1,
+            recorded: None,
+            account: String::new(),
+            session: String::new(),
+            content: String::new(),
+        };
+        let prior = PriorTape {
+            run: second,
+            runs: RunStore::new(place.path()),
+            units: HashSet::new(),
+        };
+        let records = vec![
+            record("a", first, 2),
+            record("b", first, 3),
+            record("c", second, 1),
+        ];
+        let mut found: Vec<_> = unfinished(&prior, records)
+            .unwrap()
+            .into_iter()
+            .map(|(record, adopted)| {
+                let entries = adopted.entries.concat();
+                (record.lease.unit, String::from_utf8(entries).unwrap())
+            })
+            .collect();
+        found.sort();
+        let entry = |text: String| text.trim_end().to_owned();
+        assert_eq!(
+            found,
+            [
+                ("a".into(), entry(line("a", 2, "first"))),
+                ("b".into(), entry(line("b", 1, "second"))),
+                ("c".into(), String::new()),
+            ]
+        );
+    }
 }

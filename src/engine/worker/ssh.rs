@@ -34,11 +34,13 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// How long a session must last so that its end is not a repeated failure, after which the pauses grow.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// Exit codes of `ssh` for a failed connection, of a shell for a program that is not there, and of a program of another
-/// version for arguments that it does not know.
+/// Exit codes of `ssh` for a failed connection, of a shell for a program that is not there, and of a worker that an engine
+/// refuses, or of another version that does not know its arguments.
 const SSH_FAILED: i32 = 255;
 const PROGRAM_MISSING: i32 = 127;
-const UNKNOWN_ARGUMENTS: i32 = 2;
+const REFUSED: i32 = 2;
+/// What a program prints about arguments that it does not know.
+const UNKNOWN_ARGUMENT: &str = "unexpected argument";
 /// How long `ssh` may take to end after its stdin is closed.
 const EXIT_PATIENCE: Duration = Duration::from_secs(4);
 /// How long a worker may take to describe itself.
@@ -179,7 +181,7 @@ pub(super) struct ForwardedPort {
 }
 
 /// What a session of a worker needs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct SessionTerms {
     /// Its name at the server.
     pub name: String,
@@ -206,9 +208,9 @@ impl SshWorker {
             "ControlMaster=no",
             "ControlPath=none",
             "ExitOnForwardFailure=yes",
-            "ServerAliveInterval=15",
-            // The connection survives a network that is away for less than two minutes.
-            "ServerAliveCountMax=8",
+            "ServerAliveInterval=10",
+            // The connection survives a network that is away for less than 90 s.
+            "ServerAliveCountMax=9",
         ];
         let mut arguments = vec!["-T".to_owned()];
         for option in options {
@@ -246,7 +248,7 @@ impl SshWorker {
     /// Keeps a session of the worker while the run lasts. Gives up if the first connection is refused for a reason that
     /// remains, or if the worker is banned.
     pub(super) async fn keep_connected(self, host: Arc<WorkerHost>, terms: SessionTerms) {
-        let (mut has_ever_joined, mut pause) = (false, FIRST_PAUSE);
+        let mut pause = FIRST_PAUSE;
         // The number of the port: another one is tried if that is not free.
         let mut tried_ports = 0;
         // Each reason is reported once.
@@ -255,15 +257,15 @@ impl SshWorker {
         while !host.pool.has_ended() {
             let began = tokio::time::Instant::now();
             let end = self.hold_session(&host, &terms, tried_ports).await;
-            let has_joined = host.pool.has_machine(&machine);
-            has_ever_joined |= has_joined;
-            let is_given_up = match &end {
-                ConnectionEnd::Refused(_) => !has_ever_joined || host.pool.is_banned(&machine),
+            let (has_joined, has_ever_joined) = host.pool.presence(&terms.name);
+            let remains = match &end {
+                ConnectionEnd::Refused(_) => true,
                 ConnectionEnd::Lost(reason) => {
-                    !has_ever_joined && FATAL_COMPLAINTS.iter().any(|fatal| reason.contains(fatal))
+                    FATAL_COMPLAINTS.iter().any(|fatal| reason.contains(fatal))
                 }
-                ConnectionEnd::Left(_) => host.pool.is_banned(&machine),
+                ConnectionEnd::Left(_) => false,
             };
+            let is_given_up = remains && !has_ever_joined || host.pool.is_banned(&machine);
             let (ConnectionEnd::Left(reason)
             | ConnectionEnd::Lost(reason)
             | ConnectionEnd::Refused(reason)) = end;
@@ -275,8 +277,8 @@ impl SshWorker {
                     .warn(Severity::Error, format!("{self}: {reason}; it is given up"));
                 break;
             }
-            // A stale session may hold the port for a while.
-            if reason.contains(NO_FORWARDING) {
+            // A worker that has joined looks for the server at this port, which a stale session may hold for a while.
+            if reason.contains(NO_FORWARDING) && !has_ever_joined {
                 tried_ports += 1;
             }
             // The pool records why a worker that had joined is lost.
@@ -312,7 +314,7 @@ impl SshWorker {
         let forwarded = terms.forwarded_port(tried_ports);
         let port = forwarded.remote;
         let command = self.program_command(&format!(
-            "--session --nats nats://127.0.0.1:{port} --pool {pool} --name {name}"
+            "--session --nats nats://127.0.0.1:{port} --pool={pool} --name={name}"
         ));
         let started = self.start(self.arguments(Some(&forwarded), command)).await;
         let mut session = match started {
@@ -518,7 +520,10 @@ impl SshSession {
                 "{program} is not installed there, or not on the PATH of its shell: `ingestdeck worker install {worker}` \
                  installs it, and ?program=PATH names it"
             )),
-            Some(UNKNOWN_ARGUMENTS) => ConnectionEnd::Refused(format!(
+            Some(REFUSED) if !complaint.is_empty() && !complaint.contains(UNKNOWN_ARGUMENT) => {
+                ConnectionEnd::Refused(complaint)
+            }
+            Some(REFUSED) => ConnectionEnd::Refused(format!(
                 "{program} is another version there: `ingestdeck worker install {worker}` installs the same version there"
             )),
             Some(SSH_FAILED) if complaint.contains(NO_FORWARDING) => ConnectionEnd::Lost(format!(

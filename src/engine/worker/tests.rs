@@ -309,6 +309,7 @@ async fn keep_serving(
         ];
         let connection = WorkerConnection {
             name: None,
+            login: None,
             incoming: incoming_of_engine,
             outgoing,
             patience: network.faults.patience.0,

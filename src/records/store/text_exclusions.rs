@@ -95,13 +95,35 @@ impl TextExclusions {
 
     fn names_unit(&self, note: &Value) -> bool {
         match note {
-            Value::Object(fields) => fields.iter().any(|(name, value)| {
-                let unit = value.as_str().filter(|_| name == "unit");
-                unit.is_some_and(|unit| self.units.is_match(unit)) || self.names_unit(value)
+            Value::Object(fields) => fields.iter().any(|(name, value)| match name.as_str() {
+                "unit" | "units" | "sent_back" | "unreconciled" => {
+                    self.has_unit(value) || self.names_unit(value)
+                }
+                "text" | "reason" => value.as_str().is_some_and(|text| {
+                    let is_part = |char: char| char.is_alphanumeric() || "-_./".contains(char);
+                    text.split(|char| !is_part(char))
+                        .any(|word| self.units.is_match(word.trim_end_matches('.')))
+                }),
+                _ => self.names_unit(value),
             }),
             Value::Array(values) => values.iter().any(|value| self.names_unit(value)),
             _ => false,
         }
+    }
+
+    /// True if `value` is the name of such a unit, or a list or a table of names with one.
+    fn has_unit(&self, value: &Value) -> bool {
+        match value {
+            Value::String(unit) => self.units.is_match(unit),
+            Value::Array(units) => units.iter().any(|unit| self.has_unit(unit)),
+            Value::Object(units) => units.keys().any(|unit| self.units.is_match(unit)),
+            _ => false,
+        }
+    }
+
+    /// True if attempts may be excluded, whose sessions then are as well.
+    pub fn has_runs_or_units(&self) -> bool {
+        !self.units.is_empty() || !self.runs.is_empty()
     }
 }
 
@@ -118,6 +140,13 @@ mod tests {
             r#"{"units":[{"unit":"dbt"},{"unit":"docs-growers"}]}"#
         ));
         assert!(!names(r#"{"unit":"dbt","path":"docs-growers"}"#));
+        for note in [
+            r#"{"files":[{"path":"p","units":["docs-growers"],"diff":"d"}]}"#,
+            r#"{"kind":"said","text":"unit docs-growers: it failed."}"#,
+            r#"{"unreconciled":{"docs-growers":"d.patch"}}"#,
+        ] {
+            assert!(names(note), "{note}");
+        }
         let run = |id: &str| TextRecord::parse(id).unwrap();
         assert!(exclusions.excludes(&run("019a0000-0000-7000-8000-000000000001")));
         assert!(!exclusions.excludes(&run("019b0000-0000-7000-8000-000000000001")));

@@ -38,6 +38,7 @@ CREATE TABLE text_records (
     dropped_at INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE text_exclusions (units TEXT NOT NULL) STRICT;
+CREATE TABLE text_removals (is_due INTEGER NOT NULL) STRICT;
 CREATE VIRTUAL TABLE texts USING fts5(body, content='', contentless_delete=1, detail=none,
     tokenize=\"unicode61 remove_diacritics 0 tokenchars '_'\");
 ";
@@ -72,6 +73,9 @@ const MAX_QUERY_WORDS: usize = 32;
 /// Removes the words of deleted rows from the file: a deleted row alone leaves them in the tables of FTS5.
 const SHRINK: &str = "INSERT INTO texts (texts) VALUES ('optimize'); VACUUM;
     PRAGMA wal_checkpoint(TRUNCATE)";
+
+/// Remembers that words are to be removed from the file.
+const REMOVAL: &str = "INSERT INTO text_removals VALUES (1)";
 
 /// The database of the words.
 #[derive(Debug)]
@@ -163,6 +167,7 @@ impl TextIndex {
                  DELETE FROM text_records; DELETE FROM text_exclusions",
             )?;
             transaction.execute("INSERT INTO text_exclusions VALUES (?1)", [units])?;
+            transaction.execute(REMOVAL, [])?;
             Ok(())
         })?;
         self.shrink()
@@ -237,12 +242,17 @@ impl TextIndex {
 
     fn delete_all(&mut self, records: &[String]) -> Result<(), DbError> {
         if records.is_empty() {
-            return Ok(());
+            // What another process has kept from the last removal.
+            let due = "SELECT count(*) FROM text_removals";
+            let due = self.connection.query_row(due, [], |row| row.get(0));
+            let due: i64 = self.checked(due)?;
+            return if due > 0 { self.shrink() } else { Ok(()) };
         }
         self.commit(|transaction| {
             records
                 .iter()
                 .try_for_each(|record| delete(transaction, record))?;
+            transaction.execute(REMOVAL, [])?;
             // There is room now for those that were deleted.
             transaction.execute("DELETE FROM text_records WHERE dropped_at > 0", [])?;
             Ok(())
@@ -280,7 +290,11 @@ impl TextIndex {
                 is_dropped
             });
             let drops: Vec<_> = drops.collect();
+            if drops.is_empty() {
+                break;
+            }
             self.commit(|transaction| {
+                transaction.execute(REMOVAL, [])?;
                 for (number, record, bytes) in &drops {
                     delete(transaction, record)?;
                     transaction.execute(
@@ -297,8 +311,13 @@ impl TextIndex {
     }
 
     fn shrink(&self) -> Result<(), DbError> {
-        // Another process that reads keeps the log; the next change shortens it.
-        match self.checked(self.connection.execute_batch(SHRINK)) {
+        let shrink = || {
+            self.connection.execute_batch(SHRINK)?;
+            self.connection.execute("DELETE FROM text_removals", [])?;
+            Ok(())
+        };
+        // Another process reads or writes: the next search tries again.
+        match self.checked(shrink()) {
             Err(DbError::Busy(_)) => Ok(()),
             done => done,
         }

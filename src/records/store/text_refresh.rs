@@ -108,8 +108,8 @@ impl RunStore {
             let known = TextIndex::known_record(&known, &place.record);
             let is_known = match (&file, known) {
                 // A larger limit may have room for it.
-                (_, Some(known)) if known.dropped_at.is_some() => {
-                    known.dropped_at >= Some(scope.max_bytes)
+                (Ok((length, _)), Some(known)) if known.dropped_at.is_some() => {
+                    known.dropped_at >= Some(scope.max_bytes) && known.bytes == *length
                 }
                 (Ok((length, _)), Some(known)) => known.bytes == *length,
                 _ => false,

@@ -54,6 +54,8 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(20);
 const RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 /// How long a worker may be silent: longer than most interruptions of a network.
 const WORKER_PATIENCE: Duration = Duration::from_secs(60);
+/// The same for a worker over SSH: until its session has ended and another one has brought it back.
+const SESSION_PATIENCE: Duration = Duration::from_secs(180);
 /// How long one request to the server may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the attempts of an earlier run may be looked for, before they run again.
@@ -393,9 +395,13 @@ impl EngineListener {
                 .own
                 .as_ref()
                 .and_then(|own| own.machine_of(&link.worker)),
+            login: self.own.as_ref().map(|_| link.worker.clone()),
             incoming,
             outgoing: outgoing.clone(),
-            patience: WORKER_PATIENCE,
+            patience: match self.own {
+                Some(_) => SESSION_PATIENCE,
+                None => WORKER_PATIENCE,
+            },
             is_online: Some(self.is_online.subscribe()),
             returns: self.own.is_some(),
         };
@@ -438,6 +444,7 @@ impl EngineListener {
         if records.is_empty() {
             return Ok(());
         }
+        let known = records.clone();
         let tape = Arc::clone(&prior);
         let reading = caught_panics::spawn_blocking_caught(move || {
             prior_attempts::unfinished(&tape, records)
@@ -447,6 +454,16 @@ impl EngineListener {
             .map_err(|error| Problem::new(error.to_string()))?;
         let unfinished = unfinished
             .map_err(|error| Problem::new(format!("cannot read the tape of run {run}: {error}")))?;
+        // What is over, or does not run again, leaves no record.
+        for record in known {
+            let is_adopted = prior.units.contains(&record.lease.unit)
+                && unfinished
+                    .iter()
+                    .any(|(of, _)| (&of.link, &of.lease) == (&record.link, &record.lease));
+            if !is_adopted {
+                self.streams.drop_record(&run, &record).await;
+            }
+        }
         let mut links: HashMap<LinkId, Vec<(LeaseRecord, AdoptedAttempt)>> = HashMap::new();
         for (record, adopted) in unfinished {
             let link = LinkId {
@@ -674,6 +691,7 @@ impl WorkerPublisher {
             run: self.host.terms.run,
             account: self.host.pool.account_of(&lease),
             attempt: lease.attempt,
+            recorded: None,
             lease,
             session: shipment.task.session.clone(),
             content: shipment.content_digest(),

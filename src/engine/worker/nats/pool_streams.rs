@@ -343,6 +343,16 @@ impl PoolStreams {
         }
     }
 
+    /// Ends a record of a lease that `run` wrote.
+    pub(super) async fn drop_record(&self, run: &str, record: &LeaseRecord) {
+        let link = LinkId {
+            worker: record.worker.clone(),
+            run: record.run.to_string(),
+            link: record.link.clone(),
+        };
+        self.drop_lease(run, &link, &record.lease).await;
+    }
+
     /// Ends the record of a lease.
     pub(super) async fn drop_lease(&self, run: &str, link: &LinkId, lease: &AttemptLease) {
         let key = lease_key(run, &link.link, lease);

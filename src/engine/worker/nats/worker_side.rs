@@ -69,16 +69,30 @@ pub struct PoolMember {
 /// The session of `ssh` that started a worker. True once it has ended: the worker then ends, unless it serves a run.
 pub type WorkerSession = watch::Receiver<bool>;
 
+/// Why a worker serves no runs.
+#[derive(Debug)]
+pub enum ServeError {
+    /// The run of its session does not use it.
+    Refused(Problem),
+    Failed(Problem),
+}
+
+impl From<Problem> for ServeError {
+    fn from(problem: Problem) -> Self {
+        Self::Failed(problem)
+    }
+}
+
 /// Joins the runs that are announced, until `leave` asks to end.
 ///
 /// # Errors
-/// If the worker cannot work at all.
+/// If the worker cannot work at all, or the run of its session does not use it.
 pub async fn serve_runs(
     member: &PoolMember,
     client: &Client,
     leave: watch::Receiver<LeaveRequest>,
     tell: &dyn Fn(&str),
-) -> Result<(), Problem> {
+) -> Result<(), ServeError> {
     let server = WorkerServer {
         client: client.clone(),
         jetstream: jetstream::new(client.clone()),
@@ -139,7 +153,8 @@ pub async fn serve_runs(
             () = session_end(&mut session), if !has_ended => {}
             message = announcements.next() => {
                 let Some(message) = message else {
-                    return Err(Problem::new("the connection to the NATS server was closed"));
+                    let problem = Problem::new("the connection to the NATS server was closed");
+                    return Err(problem.into());
                 };
                 let Ok(announced) = serde_json::from_slice::<Announcement>(&message.payload) else {
                     continue;
@@ -153,7 +168,8 @@ pub async fn serve_runs(
                 } else if protocol != PROTOCOL_VERSION || program != PROGRAM_VERSION {
                     if session.is_some() {
                         let text = format!("it is ingestdeck {PROGRAM_VERSION}, and the run needs {program}");
-                        return Err(Problem::new(text).with_help("install the same version there"));
+                        let problem = Problem::new(text).with_help("install the same version there");
+                        return Err(ServeError::Refused(problem));
                     }
                     if !std::mem::replace(&mut has_refused, true) {
                         tell(&format!(
@@ -187,7 +203,8 @@ pub async fn serve_runs(
                 }
             }
             Some(ended) = served.join_next() => {
-                let (run, end) = ended.map_err(|error| Problem::new(error.to_string()))?;
+                let ended = ended.map_err(|error| Problem::new(error.to_string()));
+                let (run, end) = ended?;
                 active.remove(&run);
                 member.setup.slots.runs.fetch_sub(1, Ordering::Relaxed);
                 match &end {
@@ -199,12 +216,12 @@ pub async fn serve_runs(
                     ServiceEnd::EngineLost(reason) => {
                         tell(&format!("run {} was lost: {reason}", run.short()));
                     }
-                    ServiceEnd::Failed(reason) => return Err(Problem::new(reason.clone())),
+                    ServiceEnd::Failed(reason) => return Err(Problem::new(reason.clone()).into()),
                 }
                 // A run that is over is not announced any longer.
                 if let ServiceEnd::Refused(reason) = end {
                     if session.is_some() {
-                        return Err(Problem::new(reason));
+                        return Err(ServeError::Refused(Problem::new(reason)));
                     }
                     over.insert(run);
                 }

@@ -55,7 +55,10 @@ impl SlotPool {
                 until
             }
         };
-        let known = state.spent.insert(account.to_owned(), others_until);
+        // What this machine has found counts on.
+        let known = state.spent.get(account).copied();
+        let others_until = known.map_or(others_until, |known| known.max(others_until));
+        state.spent.insert(account.to_owned(), others_until);
         let is_new = known.is_none_or(|known| known <= now);
         let goes_on = state.has_unspent_place();
         drop(state);

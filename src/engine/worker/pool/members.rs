@@ -41,10 +41,14 @@ impl SlotPool {
         }
     }
 
-    /// True if a worker of a machine that the user named is present.
-    pub(in crate::worker) fn has_machine(&self, machine: &str) -> bool {
-        let is_here = |of: &PoolWorker| of.is_named_by_user && of.machine == machine;
-        self.state().workers.values().any(is_here)
+    /// Whether the worker with this login is present, and whether it has ever joined.
+    pub(in crate::worker) fn presence(&self, login: &str) -> (bool, bool) {
+        let state = self.state();
+        let is_here = |of: &PoolWorker| of.login.as_deref() == Some(login);
+        (
+            state.workers.values().any(is_here),
+            state.joined_logins.contains(login),
+        )
     }
 
     /// True if the workers of a machine may not join.
@@ -76,6 +80,7 @@ impl SlotPool {
         connections: Vec<String>,
         WorkerConnection {
             name: given,
+            login,
             outgoing,
             returns,
             ..
@@ -98,6 +103,7 @@ impl SlotPool {
         let worker = PoolWorker {
             machine,
             is_named_by_user: given.is_some(),
+            login: login.clone(),
             join,
             connections,
             is_draining: false,
@@ -115,6 +121,7 @@ impl SlotPool {
         }
         let unreadable = (!worker.reaches(&state.databases)).then(|| state.databases.join(" and "));
         let was_spent = !state.has_unspent_place();
+        state.joined_logins.extend(login.clone());
         state.workers.insert(name.clone(), worker);
         self.send_slots(&state);
         let ends_wait = was_spent && state.has_unspent_place();

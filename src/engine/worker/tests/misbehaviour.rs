@@ -25,6 +25,7 @@ impl FalseWorker {
         let (outgoing, from_engine) = mpsc::channel(4096);
         let connection = WorkerConnection {
             name: name.map(str::to_owned),
+            login: None,
             incoming,
             outgoing,
             patience: PATIENCE,

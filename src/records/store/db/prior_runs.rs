@@ -1,7 +1,7 @@
 //! Queries about prior runs: processed files, the last status of units, and the effort of finished units. Must not know
 //! plans or forecasts.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Transaction, params};
 
@@ -301,6 +301,12 @@ impl Db {
         )?;
         required.extend(by_units);
         Ok(required)
+    }
+
+    /// The sessions of all attempts.
+    pub fn attempt_sessions(&self) -> Result<HashSet<String>, DbError> {
+        let sessions = "SELECT DISTINCT session FROM attempts WHERE session IS NOT NULL";
+        self.select(sessions, [], |row| row.get::<_, String>(0).map(Some))
     }
 
     /// Number of units that succeeded and neither changed nor decided anything, of the runs with such units.
