@@ -521,7 +521,7 @@ pub(crate) enum CtlVerb {
     Workers,
     /// Start a worker over SSH, too
     AddWorker {
-        /// The machine, as for `run --worker`: ssh://[user@]host[:port][?slots=N]
+        /// The machine with options, as for `run --worker`
         #[arg(value_name = "URL")]
         worker: String,
     },

@@ -20,7 +20,7 @@ use ingestdeck_engine::{
     launch::runtime,
     worker::{
         connection::PROGRAM_VERSION,
-        nats::{self, NatsServer, NkeySeed, PoolMember, ServeError, SubjectName},
+        nats::{self, NatsServer, NkeySeed, PoolMember, PoolServiceError, SubjectName},
         protocol::{PROTOCOL_VERSION, WorkerJoin},
         service::{LeaveRequest, WorkerSetup, WorkerSlots},
         workspace::WorkerMachine,
@@ -130,8 +130,8 @@ async fn serve_nats(member: &PoolMember, server: &NatsServer) -> Result<(), CliE
         .await
         .map_err(|error| match error {
             // The engine of the session recognises the code.
-            ServeError::Refused(problem) => CliError::from_error(Exit::Usage, &problem),
-            ServeError::Failed(problem) => setup_failed(problem),
+            PoolServiceError::Refused(problem) => CliError::from_error(Exit::Usage, &problem),
+            PoolServiceError::Failed(problem) => setup_failed(problem),
         })
 }
 

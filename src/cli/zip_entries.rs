@@ -156,7 +156,10 @@ mod tests {
             let mut changed = bytes.clone();
             changed[place] ^= 0xff;
             if let Ok(zip) = ZipArchive::parse(&changed) {
-                let _ = zip.entries.iter().map(|entry| zip.read(entry, 9)).count();
+                for entry in &zip.entries {
+                    // Either is right; it must not panic.
+                    let _ = zip.read(entry, 9);
+                }
             }
         }
         let odd = archive("t.jsonl", 12, b"text");

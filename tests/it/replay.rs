@@ -453,7 +453,8 @@ proptest! {
         pieces.index().advance(ahead).unwrap();
         prop_assert_eq!(&drain(&mut pieces, step).0, &whole);
         prop_assert_eq!(pieces.index().len(), whole.len() as u64);
-        prop_assert_eq!(pieces.position().0, content.len() as u64);
+        // Some files are read from a repaired copy, which may be shorter.
+        prop_assert_eq!(pieces.position(), source.position());
 
         for look in looks {
             if whole.is_empty() {

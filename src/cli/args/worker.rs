@@ -81,7 +81,7 @@ pub(crate) struct WorkerKeysArgs {
 /// Arguments of `worker install`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkerInstallArgs {
-    /// The machine, as for `run --worker`: ssh://[user@]host[:port][?claude=PATH]
+    /// The machine with options, as for `run --worker`
     #[arg(value_name = "URL")]
     pub worker: SshWorker,
 }

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     garbage::DeletedGarbage,
     pool_streams::SubjectName,
-    worker_side::{PoolMember, ServeError, WorkerSession, serve_runs},
+    worker_side::{PoolMember, PoolServiceError, WorkerSession, serve_runs},
 };
 use super::protocol::WorkerLoad;
 use ingestdeck_core::{

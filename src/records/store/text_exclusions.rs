@@ -142,7 +142,7 @@ mod tests {
         assert!(!names(r#"{"unit":"dbt","path":"docs-growers"}"#));
         for note in [
             r#"{"files":[{"path":"p","units":["docs-growers"],"diff":"d"}]}"#,
-            r#"{"kind":"said","text":"unit docs-growers: it failed."}"#,
+            r#"{"kind":"message","text":"unit docs-growers: it failed."}"#,
             r#"{"unreconciled":{"docs-growers":"d.patch"}}"#,
         ] {
             assert!(names(note), "{note}");

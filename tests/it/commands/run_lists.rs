@@ -69,7 +69,7 @@ fn runs_are_filtered_sorted_and_kept_as_views() {
     );
     assert_eq!(
         listed(&place, &["--view", "dear", "outcome:error"]),
-        [bad.clone()]
+        std::slice::from_ref(bad)
     );
     let none = place.run(&["runs", "list", "duration>1h"]);
     let text = "no run fulfils `duration>1h`; there are 2 recorded runs\n";

@@ -71,13 +71,13 @@ pub type WorkerSession = watch::Receiver<bool>;
 
 /// Why a worker serves no runs.
 #[derive(Debug)]
-pub enum ServeError {
+pub enum PoolServiceError {
     /// The run of its session does not use it.
     Refused(Problem),
     Failed(Problem),
 }
 
-impl From<Problem> for ServeError {
+impl From<Problem> for PoolServiceError {
     fn from(problem: Problem) -> Self {
         Self::Failed(problem)
     }
@@ -92,7 +92,7 @@ pub async fn serve_runs(
     client: &Client,
     leave: watch::Receiver<LeaveRequest>,
     tell: &dyn Fn(&str),
-) -> Result<(), ServeError> {
+) -> Result<(), PoolServiceError> {
     let server = WorkerServer {
         client: client.clone(),
         jetstream: jetstream::new(client.clone()),
@@ -169,7 +169,7 @@ pub async fn serve_runs(
                     if session.is_some() {
                         let text = format!("it is ingestdeck {PROGRAM_VERSION}, and the run needs {program}");
                         let problem = Problem::new(text).with_help("install the same version there");
-                        return Err(ServeError::Refused(problem));
+                        return Err(PoolServiceError::Refused(problem));
                     }
                     if !std::mem::replace(&mut has_refused, true) {
                         tell(&format!(
@@ -221,7 +221,7 @@ pub async fn serve_runs(
                 // A run that is over is not announced any longer.
                 if let ServiceEnd::Refused(reason) = end {
                     if session.is_some() {
-                        return Err(ServeError::Refused(Problem::new(reason)));
+                        return Err(PoolServiceError::Refused(Problem::new(reason)));
                     }
                     over.insert(run);
                 }
