@@ -92,7 +92,7 @@ impl<T: Serialize + DeserializeOwned + Default + PartialEq> ProjectMemory<T> {
     /// Replaces the value of a project. The default is not stored.
     ///
     /// # Errors
-    /// If the file cannot be read or written, or would be too large. It stays as it is.
+    /// If the file cannot be written, or would be too large. One that cannot be read is kept under another name.
     pub(crate) fn save(&self, project: &str, value: T) -> io::Result<()> {
         let Some(dir) = self.dir.as_deref() else {
             return Err(io::Error::other(
@@ -105,7 +105,18 @@ impl<T: Serialize + DeserializeOwned + Default + PartialEq> ProjectMemory<T> {
                 format!("{}: {error}", dir.join(self.file).display()),
             )
         };
-        let mut known = self.read(dir).map_err(in_file)?;
+        let mut known = match self.read(dir) {
+            Ok(known) => known,
+            Err(error) => {
+                // What is in it may be wanted, such as that of a newer release.
+                let place = ScopedDir::open(dir)?;
+                let kept = format!("{}.unreadable", self.file);
+                place
+                    .rename(self.file, &place, &kept, 0o700)
+                    .map_err(|_| in_file(error))?;
+                BTreeMap::new()
+            }
+        };
         known.remove(project);
         if value != T::default() {
             while known.len() >= MAX_PROJECTS {
@@ -192,6 +203,8 @@ mod tests {
             .save("orbit", settings(r#"{"sort": "key"}"#))
             .unwrap();
         assert_eq!(memory.load("orbit"), settings(r#"{"sort": "key"}"#));
+        let kept = home.path().join(format!("{TABLE_FILE}.unreadable"));
+        assert_eq!(fs::metadata(kept).unwrap().len(), MAX_BYTES + 1);
         let nowhere = ProjectMemory {
             dir: None,
             file: TABLE_FILE,

@@ -150,6 +150,27 @@ fn run_is_one_commit_and_conflict_fails_one_unit() {
 }
 
 /// Each unit changes another paragraph, and the third makes the same change as the first.
+/// The indexes of worktrees have no checksum, by which a split index names its other part.
+#[test]
+fn split_index_of_the_user_keeps_all_files() {
+    let (place, claude) = repository(&conflicting());
+    let root = place.path("");
+    git(&root, &["config", "core.splitIndex", "true"]);
+    let before = git(&root, &["ls-tree", "-r", "--name-only", "HEAD"]);
+    let only = ["--only", "docs-three"];
+    let run = ["run", "--full", "--no-reconcile", "--claude-bin", &claude];
+    runs(place.run(&[&run[..], &only].concat()), 0);
+    let after = git(&root, &["ls-tree", "-r", "--name-only", "HEAD"]);
+    let added: Vec<_> = after
+        .lines()
+        .filter(|line| !before.lines().any(|known| known == *line))
+        .collect();
+    assert!(added.contains(&"wiki/global/three.md"), "{after}");
+    for line in before.lines() {
+        assert!(after.lines().any(|found| found == line), "{line}: {after}");
+    }
+}
+
 #[test]
 fn overwriting_unit_is_named() {
     let (place, claude) = repository(&part(
