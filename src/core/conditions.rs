@@ -330,11 +330,6 @@ impl Conditions {
         }
         (parsed, error)
     }
-
-    /// True if no condition is typed.
-    pub fn is_empty(&self) -> bool {
-        self.plain.is_none() && self.tests.is_empty()
-    }
 }
 
 fn push_word(text: &mut String, word: &str) {
