@@ -92,12 +92,7 @@ pub struct LeftOutFile {
 /// The newest sessions that ran in `directory`, at most `limit`. `claude_dir` is the directory of Claude Code. Links,
 /// other files and unreadable directories are ignored.
 pub fn recent_sessions(claude_dir: &Path, directory: &Path, limit: usize) -> SessionList {
-    let Some(name) = project_name(directory) else {
-        return SessionList::default();
-    };
-    let opened = ScopedDir::open(claude_dir)
-        .and_then(|root| root.dir_if_exists(&format!("projects/{name}")));
-    let Ok(Some(folder)) = opened else {
+    let Some((name, folder)) = project_folder(claude_dir, directory) else {
         return SessionList::default();
     };
     let mut found = FoundFiles::default();
@@ -110,15 +105,18 @@ pub fn recent_sessions(claude_dir: &Path, directory: &Path, limit: usize) -> Ses
     )
 }
 
+/// The folder of the sessions that ran in `directory`, and its name, if there is one.
+fn project_folder(claude_dir: &Path, directory: &Path) -> Option<(String, ScopedDir)> {
+    let name = project_name(directory)?;
+    let root = ScopedDir::open(claude_dir).ok()?;
+    let folder = root.dir_if_exists(&format!("projects/{name}")).ok()??;
+    Some((name, folder))
+}
+
 /// All sessions that ran in `directory`, newest first, with the time at which they were written last, and the number of
 /// those beyond the maximum. Unlike [`recent_sessions`], it reads none of them.
 pub fn session_paths(claude_dir: &Path, directory: &Path) -> (Vec<(PathBuf, SystemTime)>, usize) {
-    let Some(name) = project_name(directory) else {
-        return Default::default();
-    };
-    let opened = ScopedDir::open(claude_dir)
-        .and_then(|root| root.dir_if_exists(&format!("projects/{name}")));
-    let Ok(Some(folder)) = opened else {
+    let Some((name, folder)) = project_folder(claude_dir, directory) else {
         return Default::default();
     };
     let mut found = FoundFiles::default();
